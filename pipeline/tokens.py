@@ -1,0 +1,157 @@
+"""Exact token counts and offsets, offline, with cuts that never fall inside a character."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.vocabulary import ranks, vocabulary
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+DEFAULT = "cl100k_base"
+Offsets: TypeAlias = NDArray[np.int64]
+"""Shape (tokens + 1,): character offset at which each token begins, then the text's length; never decreasing."""
+
+SLICE = 65_536
+"""Most characters given to the encoder at once: it is quadratic, or overflows its stack, on much longer runs of one kind."""
+
+_SAFE = re.compile(r"[A-Za-z0-9\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3](?=[ \r\n\t,.;:!?()、。，；：！？（）])")
+"""A letter or digit before a blank or mark: both vocabularies' patterns always split there, whatever surrounds it."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    encoding: Encoding
+    sizes: NDArray[np.int64]
+    """Bytes of each token, by id."""
+
+
+@functools.cache
+def _codec(name: str) -> _Codec:
+    from tiktoken import Encoding
+
+    constants = vocabulary(name)
+    merges = ranks(name)
+    sizes = np.zeros(max(merges.values()) + 1, dtype=np.int64)
+    sizes[np.fromiter(merges.values(), dtype=np.int64, count=len(merges))] = np.fromiter(map(len, merges), dtype=np.int64, count=len(merges))
+    encoding = Encoding(name, pat_str=constants.pattern, mergeable_ranks=merges, special_tokens=dict(constants.special))
+    return _Codec(encoding, sizes)
+
+
+def encode(text: str, encoding: str = DEFAULT) -> list[int]:
+    """Token ids; strings such as ``<|endoftext|>`` are plain text, a lone surrogate counts as U+FFFD.
+
+    Equal to tiktoken's `encode_ordinary`, save where a run without any blank or punctuation after a letter or digit
+    exceeds `SLICE` characters: it is encoded in pieces, which can move a few tokens at each seam.
+    """
+    codec = _codec(encoding).encoding
+    if len(text) <= SLICE:
+        return codec.encode_ordinary(_clean(text))
+    return [token for piece in _slices(text) for token in codec.encode_ordinary(_clean(piece))]
+
+
+def count(text: str, encoding: str = DEFAULT) -> int:
+    """Number of tokens, as `encode` makes them."""
+    codec = _codec(encoding).encoding
+    if len(text) <= SLICE:
+        return len(codec.encode_ordinary(_clean(text)))
+    return sum(len(codec.encode_ordinary(_clean(piece))) for piece in _slices(text))
+
+
+def starts(text: str, encoding: str = DEFAULT) -> list[int]:
+    """Character offset at which each token begins, plus ``len(text)``.
+
+    Tokens inside one character share its offset, so slicing at any two never splits a character.
+    """
+    result: list[int] = offsets(text, encoding).tolist()
+    return result
+
+
+def offsets(text: str, encoding: str = DEFAULT) -> Offsets:
+    """`starts` as an array: 8 bytes a token instead of some 40."""
+    codec = _codec(encoding)
+    if len(text) <= SLICE:
+        return _offsets(text, codec)
+    parts: list[Offsets] = []
+    begin = 0
+    for piece in _slices(text):
+        part = _offsets(piece, codec)
+        part += begin
+        parts.append(part[:-1])
+        begin += len(piece)
+    parts.append(np.array([len(text)], dtype=np.int64))
+    return np.concatenate(parts)
+
+
+def cut(text: str, limit: int, encoding: str = DEFAULT) -> str:
+    """Longest prefix of at most `limit` tokens that ends between two characters.
+
+    The prefix is measured by itself, since cutting inside a word can make it one token longer than in the whole.
+    """
+    if limit <= 0:
+        return ""
+    # no token of either vocabulary is longer than 128 bytes, so more text than this cannot matter
+    head = text[: limit * 128]
+    places = offsets(head, encoding)
+    last = min(limit, len(places) - 1)
+    prefix = head[: int(places[last])]
+    while prefix and count(prefix, encoding) > limit:
+        last -= 1
+        prefix = head[: int(places[last])]
+    return prefix
+
+
+def seams(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
+    """Offsets inside a span where its tokens never depend on what stands on the other side."""
+    for match in _SAFE.finditer(text, start, len(text) if end is None else end):
+        yield match.end()
+
+
+def _offsets(text: str, codec: _Codec) -> Offsets:
+    text = _clean(text)
+    ids = codec.encoding.encode_ordinary(text)
+    places = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(codec.sizes[ids], out=places[1:])
+    if text.isascii():
+        return places
+    raw = np.frombuffer(text.encode(), dtype=np.int8)
+    # continuation bytes are 0x80-0xBF, which is below -64 as a signed byte
+    character = np.empty(len(raw) + 1, dtype=np.int64)
+    np.cumsum(raw >= -64, out=character[:-1])
+    character[:-1] -= 1
+    character[-1] = len(text)
+    return character[places]
+
+
+def _clean(text: str) -> str:
+    """The text with lone surrogates, which have no UTF-8 form, replaced one for one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _slices(text: str) -> Iterator[str]:
+    begin = 0
+    while len(text) - begin > SLICE:
+        end = begin + SLICE
+        # the last seam of the slice, looked for in ever larger tails, so that a text without any stays linear
+        for tail in (256, 4096, SLICE):
+            last = max(seams(text, end - tail, end), default=begin)
+            if last > begin:
+                end = last
+                break
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
