@@ -25,13 +25,13 @@ setup: .venv/.installed
 	@test -n "$(PYTHON)" || { echo "Dujiang needs Python 3.11 or newer; none was found on PATH. Set PYTHON=/path/to/python3."; exit 1; }
 	@echo "Setting up .venv with $$($(PYTHON) --version) (once; about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PIP) install --require-hashes -r constraints.txt
+	@$(PIP) install --no-compile --require-hashes -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.installed-dev: constraints-dev.txt .venv/.installed
 	@echo "Adding the test tools to .venv"
-	@$(PIP) install --require-hashes -r constraints-dev.txt
+	@$(PIP) install --no-compile --require-hashes -r constraints-dev.txt
 	@touch $@
 
 demo: .venv/.installed
