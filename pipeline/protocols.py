@@ -1,0 +1,234 @@
+"""Who works: the shape of every replaceable part. Implementations are found through `registry`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from pipeline.contracts import (
+    Chunk,
+    CollectionSpec,
+    Completion,
+    EmbeddedChunks,
+    Hit,
+    IndexedDocument,
+    ParsedDocument,
+    RawDocument,
+    Section,
+    SourceItem,
+    Span,
+    StoreAudit,
+    StoreQuery,
+    Vectors,
+)
+
+
+class Connector(Protocol):
+    """Authenticates, lists and downloads. Never parses."""
+
+    def scan(self) -> Iterator[SourceItem]:
+        """Yield what the source holds now. Raises Retryable or Rejected when the listing is incomplete."""
+        ...
+
+    def fetch(self, item: SourceItem) -> RawDocument:
+        """Download one item; idempotent. Raises Gone, Forbidden, TooLarge, Retryable."""
+        ...
+
+
+class Parser(Protocol):
+    """Turns the bytes of one format into text with positions."""
+
+    def __call__(self, raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
+        """Parse. Raises Malformed, Unsupported, TooLarge. `options` holds e.g. ``pages`` ("1-3,7")."""
+        ...
+
+
+class Chunker(Protocol):
+    """Cuts a parsed document into verbatim slices. A chunker declares what it drops in `drops`."""
+
+    drops: str
+    """What of the document stands in no chunk, in words; empty when nothing is left out."""
+
+    def __call__(self, document: ParsedDocument, document_id: str) -> tuple[Chunk, ...]:
+        """Cut. `words` and `grams` are still empty: `chunk.chunk` fills them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderProfile:
+    """What the rest of the house must know of an embedder."""
+
+    name: str
+    """As configured, e.g. ``openai:text-embedding-3-small`` or ``local``."""
+    revision: str
+    """Changes whenever the same text would get another vector."""
+    dimension: int | None
+    """None until the provider has answered once."""
+    max_tokens: int
+    """Longest input; longer texts are cut there."""
+    batch_size: int
+    """Most inputs a request."""
+    batch_tokens: int
+    """Most tokens a request."""
+    lexical_weight: float
+    """Share of full text in hybrid retrieval: 0.05 for strong API embedders, 0.5 for the local default."""
+    refuse_below: float
+    """Default refusal threshold of the evidence score, in [0, 1]."""
+    in_process: bool
+    """True when it computes here (processes), False when it waits for a network (threads)."""
+
+
+class Embedder(Protocol):
+    """Text to vectors. Safe to call from several threads."""
+
+    @property
+    def profile(self) -> EmbedderProfile: ...
+
+    def encode(self, texts: Sequence[str]) -> EmbeddedChunks:
+        """Embed passages, shape (len(texts), d), in order; splits into requests by the profile's bounds itself.
+
+        Raises RateLimited, Unavailable, Unauthorised, or BrokenContract on a wrong count, dimension or a NaN.
+        """
+        ...
+
+    def encode_queries(self, texts: Sequence[str]) -> EmbeddedChunks:
+        """The same for questions, where the model tells the two apart."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutcome:
+    """What became of one document in `Store.write`."""
+
+    document_id: str
+    version: int
+    written: bool
+    """False when the store already shows a newer version."""
+    chunks: int
+
+
+class DocumentText(Protocol):
+    """Serves a document's text at question time; nothing in `pipeline` reads artifacts for that."""
+
+    def text(self, collection: str, document_id: str, start: int = 0, end: int | None = None) -> str:
+        """The visible version's parsed text between two offsets. Raises NotFound."""
+        ...
+
+    def sections(self, collection: str, document_id: str, start: int = 0, end: int | None = None) -> tuple[Section, ...]:
+        """The sections that touch the span. Raises NotFound."""
+        ...
+
+
+class Store(DocumentText, Protocol):
+    """Text, vectors and metadata of collections. `collection` is a `CollectionSpec.name`.
+
+    Every write is an upsert; a document is visible whole or not at all; the highest version wins.
+    Raises Unavailable(dependency=True) when the backend is away.
+    """
+
+    def ensure(self, spec: CollectionSpec) -> None:
+        """Create the collection where it is missing. Raises Conflict when it exists with another dimension."""
+        ...
+
+    def write(self, collection: str, documents: Sequence[IndexedDocument]) -> list[WriteOutcome]:
+        """Make each document's version visible, retire older ones, then delete them. Repeating it changes nothing.
+
+        Raises BrokenContract when a vector's dimension is not the collection's, or a count differs.
+        """
+        ...
+
+    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
+        """Remove documents whole; returns how many existed. Unknown ids are no error."""
+        ...
+
+    def search(self, collection: str, query: StoreQuery) -> list[Hit]:
+        """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal)."""
+        ...
+
+    def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """(number of chunks, chunks holding each term) over `Chunk.words` and `Chunk.grams`; for idf and pruning."""
+        ...
+
+    def vectors(self, collection: str, document_id: str) -> tuple[tuple[str, ...], Vectors]:
+        """Hash of `search_text` and vector of each chunk of the visible version; empty when unknown."""
+        ...
+
+    def document(self, collection: str, document_id: str) -> ParsedDocument:
+        """The visible version's parsed text with sections and tables. Raises NotFound."""
+        ...
+
+    def spans(self, collection: str, document_id: str) -> tuple[tuple[str, Span], ...]:
+        """(chunk id, span) of each chunk of the visible version, in order."""
+        ...
+
+    def audit(self, collection: str) -> StoreAudit:
+        """Count and hash what is really there."""
+        ...
+
+    def drop(self, collection: str) -> None:
+        """Remove the collection with all it holds. Unknown names are no error."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Reranker(Protocol):
+    """Orders hits anew by reading question and passage together."""
+
+    name: str
+
+    def rerank(self, question: str, passages: Sequence[str]) -> list[float]:
+        """A score in [0, 1] for each passage, in order. Raises Retryable; the caller keeps the old order and says so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Generation settings; None leaves the provider's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+
+
+class LLM(Protocol):
+    """A reader. Safe to call from several threads."""
+
+    name: str
+    """As configured, e.g. ``openai:qwen-plus`` or ``extractive``."""
+    revision: str
+
+    def complete(self, messages: Sequence[tuple[str, str]], options: Generation) -> Completion:
+        """Answer in one piece. Raises RateLimited, Unavailable, Unauthorised, BrokenContract."""
+        ...
+
+    def stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Iterator[str | Completion]:
+        """Yield pieces of text, then the whole Completion last."""
+        ...
+
+
+class Cache(Protocol):
+    """Keyed answers. Losing it costs time only; every key has an expiry."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, value: bytes, *, ttl_s: float, group: str = "") -> None:
+        """Keep `value`; `group` (a collection) can be purged as one."""
+        ...
+
+    def purge(self, group: str) -> int:
+        """Forget a group; returns how many keys went."""
+        ...
+
+    def flight(self, key: str, *, wait_s: float) -> AbstractContextManager[bool]:
+        """Single flight over processes: True for the one who computes, False for those who waited for it."""
+        ...
+
+
+class Clock(Protocol):
+    """Aware UTC now."""
+
+    def __call__(self) -> datetime: ...

@@ -1,0 +1,398 @@
+"""The state machine: claim, renew, commit, expire. Every step names the token; a mismatch is a no-op."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
+
+from pipeline.contracts import Lane, Stage
+from workers import queues
+from workers.ledger import balance
+from workers.ledger.engine import Database
+from workers.ledger.schema import artifact_refs, attempts, batches, collections, documents, usage
+from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Setback, Work
+
+CODE_VERSION = "0.1.0"
+POISON_AFTER = 3
+"""Workers that one document may take with it while it is alone in its batch."""
+
+_WORK = (
+    documents.c.id,
+    documents.c.key,
+    documents.c.title,
+    documents.c.url,
+    documents.c.path,
+    documents.c.member,
+    documents.c.media_type,
+    documents.c.size,
+    documents.c.meta,
+    documents.c.options,
+    documents.c.access,
+    documents.c.run_id,
+    documents.c.version,
+    documents.c.live_version,
+    documents.c.live_hash,
+    documents.c.live_fingerprint,
+    documents.c.source_hash,
+    documents.c.fingerprint,
+    documents.c.attempts,
+    documents.c.waits,
+    documents.c.chunks,
+    documents.c.route,
+)
+
+
+def collection_row(row: object) -> CollectionRow:
+    """A row of `collections` as the ledger's own type."""
+    values = dict(row._mapping)  # type: ignore[attr-defined]
+    values["chunk_options"] = json.loads(values["chunk_options"])
+    return CollectionRow(**values)
+
+
+def _work(row: Sequence[object]) -> Work:
+    values = list(row)
+    values[8] = json.loads(str(values[8]))
+    values[9] = json.loads(str(values[9]))
+    return Work(*values)  # type: ignore[arg-type]
+
+
+def stages_of(text: str) -> tuple[Stage, ...]:
+    return tuple(Stage(name) for name in text.split(","))
+
+
+def claim(db: Database, batch_id: int, token: int, owner: str, *, lease_s: float, deadline_s: float) -> Batch | None:
+    """Lease a batch, or None when the message is stale, doubled, or names a batch that is done.
+
+    A batch whose documents have all been cancelled or superseded closes at once and gives None too.
+    """
+    with db.write() as connection:
+        now = db.now(connection)
+        row = connection.execute(
+            update(batches)
+            .where(batches.c.id == batch_id, batches.c.token == token, batches.c.status == "queued")
+            .values(status="leased", owner=owner, lease_until=now + lease_s, deadline=now + deadline_s)
+            .returning(batches.c.collection_id, batches.c.stages, batches.c.lane)
+        ).first()
+        if row is None:
+            return None
+        found = connection.execute(select(*_WORK).where(documents.c.batch_id == batch_id).order_by(documents.c.id)).all()
+        if not found:
+            _close(connection, batch_id, "done", now)
+            return None
+        collection = connection.execute(select(collections).where(collections.c.id == row.collection_id)).one()
+    return Batch(
+        batch_id, token, owner, Lane(row.lane), stages_of(row.stages), collection_row(collection), tuple(_work(item) for item in found)
+    )
+
+
+def renew(db: Database, batch_id: int, token: int, *, lease_s: float) -> bool:
+    """Prolong a lease, never past its deadline; False when it is no longer ours."""
+    with db.write() as connection:
+        until = db.now(connection) + lease_s
+        done = connection.execute(
+            update(batches)
+            .where(batches.c.id == batch_id, batches.c.token == token, batches.c.status == "leased")
+            .values(lease_until=case((batches.c.deadline < until, batches.c.deadline), else_=until))
+        )
+    return done.rowcount == 1
+
+
+def held(db: Database, batch: Batch) -> frozenset[str]:
+    """Documents that still belong to this lease: not cancelled, deleted or superseded meanwhile."""
+    with db.read() as connection:
+        alive = connection.scalar(select(batches.c.id).where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased"))
+        if alive is None:
+            return frozenset()
+        return frozenset(connection.scalars(select(documents.c.id).where(documents.c.batch_id == batch.id)))
+
+
+def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
+    """Write what a batch came to, and make its successors, in one transaction.
+
+    Returns the messages to publish now, or None when the lease was lost: then nothing was written.
+    """
+    with db.write() as connection:
+        now = db.now(connection)
+        taken = connection.execute(
+            update(batches)
+            .where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased")
+            .values(status="done", finished_at=now, seconds=outcome.seconds)
+        )
+        if taken.rowcount != 1:
+            return None
+        _write_refs(connection, outcome, now)
+        _write_usage(connection, batch, outcome, now)
+        if outcome.dimension is not None and batch.collection.dimension is None:
+            connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(dimension=outcome.dimension))
+        issues = _advance(connection, batch, outcome.advances, now)
+        _set_back(connection, batch, outcome.setbacks, now)
+        return issues
+
+
+def _write_refs(connection: Connection, outcome: Outcome, now: float) -> None:
+    rows = [
+        {
+            "document_id": ref.document_id,
+            "version": ref.version,
+            "stage": ref.stage.value,
+            "key": ref.key,
+            "pack": ref.pack,
+            "start": ref.start,
+            "length": ref.length,
+            "created_at": now,
+        }
+        for ref in outcome.refs
+    ]
+    if not rows:
+        return
+    # A retried stage replaces the reference; the pack it named before becomes an orphan for the sweep.
+    connection.execute(
+        delete(artifact_refs).where(
+            artifact_refs.c.document_id == bindparam("d"), artifact_refs.c.version == bindparam("v"), artifact_refs.c.stage == bindparam("s")
+        ),
+        [{"d": row["document_id"], "v": row["version"], "s": row["stage"]} for row in rows],
+    )
+    connection.execute(insert(artifact_refs), rows)
+
+
+def _write_usage(connection: Connection, batch: Batch, outcome: Outcome, now: float) -> None:
+    owner = f"run:{batch.documents[0].run_id}"
+    for spent in outcome.spent:
+        connection.execute(
+            insert(usage).values(
+                owner=owner,
+                part=spent.part,
+                model=spent.model,
+                input_tokens=spent.input_tokens,
+                output_tokens=spent.output_tokens,
+                units=spent.units,
+                requests=spent.requests,
+                at=now,
+            )
+        )
+
+
+def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], now: float) -> list[Issue]:
+    issues: list[Issue] = []
+    ordered = sorted(advances, key=lambda advance: queues.ORDER.index(advance.stage))
+    for stage, group in groupby(ordered, key=lambda advance: advance.stage):
+        members = list(group)
+        ids = [advance.document_id for advance in members]
+        following = queues.following(stage)
+        if following is None:
+            _finish(connection, batch, ids, now)
+            continue
+        values: dict[str, object] = {"stage": following.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now, "lost": 0}
+        if following is not Stage.EMBED:
+            issue = successor(connection, batch, (following,), len(ids), sum(d.chunks for d in batch.documents), now)
+            issues.append(issue)
+            values |= {"status": "queued", "batch_id": issue.batch_id}
+        if following in (Stage.PARSE, Stage.CHUNK, Stage.EMBED):
+            connection.execute(
+                update(documents)
+                .where(documents.c.id == bindparam("d"), documents.c.batch_id == batch.id)
+                .values(**values, source_hash=bindparam("h"), chunks=bindparam("n")),
+                [{"d": a.document_id, "h": a.source_hash, "n": a.chunks} for a in members],
+            )
+        else:
+            connection.execute(update(documents).where(documents.c.id.in_(ids), documents.c.batch_id == batch.id).values(**values))
+    return issues
+
+
+def successor(connection: Connection, batch: Batch, stages: tuple[Stage, ...], size: int, chunks: int, now: float) -> Issue:
+    """A batch of the same documents for the next stage, ready to be published once this transaction stands."""
+    return new_batch(connection, batch.collection.tenant, batch.collection.id, stages, batch.lane, size=size, chunks=chunks, now=now)
+
+
+def new_batch(
+    connection: Connection, tenant: str, collection_id: str, stages: tuple[Stage, ...], lane: Lane, *, size: int, chunks: int, now: float
+) -> Issue:
+    """Insert a queued batch; whoever calls attaches documents to it in the same transaction."""
+    queue = queues.home(stages, lane)
+    result = connection.execute(
+        insert(batches)
+        .values(
+            tenant=tenant,
+            collection_id=collection_id,
+            stages=",".join(stages),
+            lane=lane.value,
+            queue=queue,
+            status="queued",
+            token=1,
+            created_at=now,
+            size=size,
+            chunks=chunks,
+        )
+        .returning(batches.c.id)
+    )
+    return Issue(int(result.scalar_one()), 1, stages[0], queue)
+
+
+def _finish(connection: Connection, batch: Batch, ids: list[str], now: float) -> None:
+    done = connection.execute(
+        update(documents)
+        .where(documents.c.id.in_(ids), documents.c.batch_id == batch.id)
+        .values(
+            status="done",
+            batch_id=None,
+            live_version=documents.c.version,
+            live_hash=documents.c.source_hash,
+            live_fingerprint=documents.c.fingerprint,
+            live_chunks=documents.c.chunks,
+            attempts=0,
+            waits=0,
+            lost=0,
+            error_stage="",
+            error_code="",
+            error_detail="",
+            error_hint="",
+            error_trace="",
+            updated_at=now,
+        )
+        .returning(documents.c.id, documents.c.chunks)
+    ).all()
+    connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(revision=collections.c.revision + 1))
+    balance.settle(connection, [(row.id, "indexed", row.chunks, "") for row in done], now)
+
+
+def _set_back(connection: Connection, batch: Batch, setbacks: Sequence[Setback], now: float) -> None:
+    if not setbacks:
+        return
+    mine = set(
+        connection.scalars(select(documents.c.id).where(documents.c.batch_id == batch.id, documents.c.id.in_([s.document_id for s in setbacks])))
+    )
+    runs = {work.document_id: work for work in batch.documents}
+    settled: list[tuple[str, str, int, str]] = []
+    for setback in setbacks:
+        if setback.document_id not in mine:
+            continue
+        work = runs[setback.document_id]
+        connection.execute(update(documents).where(documents.c.id == setback.document_id).values(**_setback_values(setback, work, now)))
+        if setback.status != "skipped":
+            record_attempt(connection, work.document_id, work.run_id, work.version, setback.stage, setback.status, setback.code, setback.detail, batch.owner, now)
+        if setback.status == "skipped":
+            settled.append((work.document_id, "unchanged" if setback.unchanged else "skipped", work.chunks, setback.detail))
+        elif setback.status == "dead":
+            settled.append((work.document_id, "failed", 0, setback.detail))
+    balance.settle(connection, settled, now)
+
+
+def _setback_values(setback: Setback, work: Work, now: float) -> dict[str, object]:
+    values: dict[str, object] = {"batch_id": None, "stage": setback.stage.value, "updated_at": now}
+    if setback.source_hash:
+        values["source_hash"] = setback.source_hash
+    if setback.status == "skipped":
+        # Nothing was wrong, so the version that answers stays, and no error is left behind.
+        return values | {"status": "done" if work.live_version is not None else "skipped", "attempts": 0, "waits": 0}
+    values |= {
+        "status": setback.status,
+        "error_stage": setback.stage.value,
+        "error_code": setback.code,
+        "error_detail": setback.detail,
+        "error_hint": setback.hint,
+        "error_trace": setback.trace,
+    }
+    if setback.costs_attempt:
+        values["attempts"] = work.attempts + 1
+    else:
+        values["waits"] = work.waits + 1
+    if setback.status == "retry":
+        values["next_at"] = now + setback.delay_s
+    return values
+
+
+def record_attempt(
+    connection: Connection, document_id: str, run_id: int, version: int, stage: Stage, outcome: str, code: str, detail: str, worker: str, now: float
+) -> None:
+    """Keep one attempt that did not succeed."""
+    connection.execute(
+        insert(attempts).values(
+            document_id=document_id,
+            run_id=run_id,
+            version=version,
+            stage=stage.value,
+            outcome=outcome,
+            code=code,
+            detail=detail,
+            worker=worker,
+            code_version=CODE_VERSION,
+            at=now,
+        )
+    )
+
+
+def _close(connection: Connection, batch_id: int, status: str, now: float) -> None:
+    connection.execute(update(batches).where(batches.c.id == batch_id).values(status=status, finished_at=now))
+
+
+def expire(db: Database, batch_id: int, token: int, *, reason: str) -> list[Issue]:
+    """Take a lease from a worker that is gone or stuck, and issue its documents anew in two halves.
+
+    Halving leads to the document that kills workers: alone in its batch, it may do so `POISON_AFTER` times.
+    """
+    with db.write() as connection:
+        now = db.now(connection)
+        row = connection.execute(
+            update(batches)
+            .where(batches.c.id == batch_id, batches.c.token == token, batches.c.status == "leased")
+            .values(status="lost", finished_at=now)
+            .returning(batches.c.tenant, batches.c.collection_id, batches.c.stages, batches.c.lane, batches.c.owner)
+        ).first()
+        if row is None:
+            return []
+        stages, lane = stages_of(row.stages), Lane(row.lane)
+        found = connection.execute(
+            select(documents.c.id, documents.c.run_id, documents.c.version, documents.c.lost, documents.c.chunks)
+            .where(documents.c.batch_id == batch_id)
+            .order_by(documents.c.id)
+        ).all()
+        for document in found:
+            record_attempt(connection, document.id, document.run_id, document.version, stages[0], "lost", "worker_lost", reason, row.owner, now)
+        if len(found) == 1 and found[0].lost + 1 >= POISON_AFTER:
+            _quarantine(connection, found[0].id, stages[0], now)
+            return []
+        middle = (len(found) + 1) // 2
+        issues: list[Issue] = []
+        for half in (found[:middle], found[middle:]):
+            if half:
+                chunks = sum(document.chunks for document in half)
+                issue = new_batch(connection, row.tenant, row.collection_id, stages, lane, size=len(half), chunks=chunks, now=now)
+                connection.execute(
+                    update(documents)
+                    .where(documents.c.id.in_([document.id for document in half]))
+                    .values(batch_id=issue.batch_id, lost=documents.c.lost + (1 if len(found) == 1 else 0), updated_at=now)
+                )
+                issues.append(issue)
+        return issues
+
+
+def _quarantine(connection: Connection, document_id: str, stage: Stage, now: float) -> None:
+    detail = f"{POISON_AFTER} workers died on this document alone"
+    connection.execute(
+        update(documents)
+        .where(documents.c.id == document_id)
+        .values(
+            status="dead",
+            batch_id=None,
+            error_stage=stage.value,
+            error_code="poison",
+            error_detail=detail,
+            error_hint="Look at the worker's log, then remove or repair the document.",
+            updated_at=now,
+        )
+    )
+    balance.settle(connection, [(document_id, "failed", 0, detail)], now)
+
+
+def counts_by_queue(connection: Connection) -> dict[str, dict[str, int]]:
+    """Open batches of each queue: {"dujiang.parse.bulk": {"queued": 3, "leased": 1}}."""
+    found: dict[str, dict[str, int]] = {}
+    rows = connection.execute(
+        select(batches.c.queue, batches.c.status, func.count()).where(batches.c.status.in_(("queued", "leased"))).group_by(batches.c.queue, batches.c.status)
+    )
+    for queue, status, number in rows:
+        found.setdefault(queue, {})[status] = number
+    return found

@@ -1,0 +1,183 @@
+"""Batches out of waiting documents: bounded, full where requests are paid for, fair over tenants and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from pipeline.contracts import Lane, Stage
+from workers import queues
+from workers.ledger.batches import counts_by_queue, new_batch
+from workers.ledger.engine import Database
+from workers.ledger.schema import batches, documents, locks, runs
+from workers.ledger.work import Issue
+
+LINGER_S = 3.0
+"""How long chunks may wait for company before a request is sent that is not full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many batches of one stage and lane may be under way, and how much of a batch is work enough."""
+
+    batches: int
+    chunks: int = queues.MAX_CHUNKS
+
+
+@dataclass(slots=True)
+class _Group:
+    """One active run of a lane, with how much its tenant has under way."""
+
+    run_id: int
+    tenant: str
+    collection_id: str
+    served: int = 0
+
+
+def form(db: Database, windows: Mapping[Stage, Window], *, wait: bool = True) -> list[Issue]:
+    """Form what fits into the windows. One feeder at a time: the lock row serialises them.
+
+    With `wait` False it gives up at once (empty list) when another feeder is at work.
+    """
+    with db.write() as connection:
+        if not _locked(connection, db, wait):
+            return []
+        now = db.now(connection)
+        issues: list[Issue] = []
+        opened = {queue: sum(by.values()) for queue, by in counts_by_queue(connection).items()}
+        for lane in (Lane.INTERACTIVE, Lane.BULK):
+            groups = _groups(connection, lane)
+            if not groups:
+                continue
+            # Downstream first: what is nearly done frees space before new work is let in.
+            for stage in reversed(queues.ORDER):
+                issues += _stage(connection, stage, lane, groups, windows[stage], opened, now)
+    return issues
+
+
+def published(db: Database, issues: list[Issue]) -> None:
+    """Note that the messages were handed to the broker."""
+    if not issues:
+        return
+    with db.write() as connection:
+        connection.execute(update(batches).where(batches.c.id.in_([issue.batch_id for issue in issues])).values(published_at=db.now(connection)))
+
+
+def _locked(connection: Connection, db: Database, wait: bool) -> bool:
+    # SQLite's write transaction is the lock already; elsewhere the row is.
+    if db.sqlite:
+        return True
+    row = connection.execute(select(locks.c.name).where(locks.c.name == "feeder").with_for_update(skip_locked=not wait)).first()
+    if row is None and not connection.scalar(select(func.count()).select_from(locks).where(locks.c.name == "feeder")):
+        connection.execute(insert(locks).values(name="feeder", owner=""))
+        return True
+    return row is not None
+
+
+def _groups(connection: Connection, lane: Lane) -> list[_Group]:
+    rows = connection.execute(
+        select(runs.c.id, runs.c.tenant, runs.c.collection_id)
+        .where(runs.c.finished_at.is_(None), runs.c.lane == lane.value, runs.c.status.in_(("queued", "running")))
+        .order_by(runs.c.id)
+    )
+    return [_Group(row.id, row.tenant, row.collection_id) for row in rows]
+
+
+def _stage(
+    connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float
+) -> list[Issue]:
+    issues: list[Issue] = []
+    load = _load_by_tenant(connection, stage, lane)
+    waiting = {group.run_id: group for group in groups}
+    limits = queues.bounds(stage, chunks_per_batch=window.chunks)
+    while waiting:
+        group = min(waiting.values(), key=lambda g: (load.get(g.tenant, 0), g.served, g.run_id))
+        route, rows = _pick(connection, group, stage, limits, now)
+        if not rows or (stage is Stage.EMBED and lane is Lane.BULK and not _worth(connection, group, rows, window, now)):
+            del waiting[group.run_id]
+            continue
+        stages = _stages(stage, route)
+        queue = queues.home(stages, lane)
+        if opened.get(queue, 0) >= window.batches:
+            break
+        chunks = sum(row.chunks for row in rows)
+        issue = new_batch(connection, group.tenant, group.collection_id, stages, lane, size=len(rows), chunks=chunks, now=now)
+        connection.execute(
+            update(documents).where(documents.c.id.in_([row.id for row in rows])).values(status="queued", batch_id=issue.batch_id, updated_at=now)
+        )
+        connection.execute(update(runs).where(runs.c.id == group.run_id, runs.c.status == "queued").values(status="running"))
+        opened[queue] = opened.get(queue, 0) + 1
+        load[group.tenant] = load.get(group.tenant, 0) + 1
+        group.served += 1
+        issues.append(issue)
+    return issues
+
+
+def _stages(stage: Stage, route: str) -> tuple[Stage, ...]:
+    if route == "fused" and stage in queues.FUSED:
+        return queues.FUSED[queues.FUSED.index(stage) :]
+    return (stage,)
+
+
+def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[str, int]:
+    rows = connection.execute(
+        select(batches.c.tenant, func.count())
+        .where(batches.c.status.in_(("queued", "leased")), batches.c.lane == lane.value, batches.c.stages.startswith(stage.value))
+        .group_by(batches.c.tenant)
+    )
+    return {tenant: number for tenant, number in rows}
+
+
+def _pick(
+    connection: Connection, group: _Group, stage: Stage, limits: queues.Bounds, now: float
+) -> tuple[str, list[Row[tuple[str, int, int, str, float]]]]:
+    """Documents of one route that fit into one batch together; the first always fits."""
+    found = connection.execute(
+        select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at)
+        .where(
+            documents.c.run_id == group.run_id,
+            documents.c.stage == stage.value,
+            documents.c.status.in_(("ready", "retry")),
+            documents.c.next_at <= now,
+        )
+        .order_by(documents.c.id)
+        .limit(limits.documents + 64)
+    ).all()
+    if not found:
+        return "", []
+    route = found[0].route
+    return route, list(_fill((row for row in found if row.route == route), limits))
+
+
+def _fill(
+    rows: Iterator[Row[tuple[str, int, int, str, float]]], limits: queues.Bounds
+) -> Iterator[Row[tuple[str, int, int, str, float]]]:
+    number = chunks = size = 0
+    for row in rows:
+        over = chunks + row.chunks > limits.chunks or size + row.size > limits.bytes
+        if number >= limits.documents:
+            return
+        if number and over:
+            continue
+        number, chunks, size = number + 1, chunks + row.chunks, size + row.size
+        yield row
+
+
+def _worth(
+    connection: Connection, group: _Group, rows: list[Row[tuple[str, int, int, str, float]]], window: Window, now: float
+) -> bool:
+    """True when a batch is nearly full, has lingered, or nothing more can come to fill it."""
+    if sum(row.chunks for row in rows) >= window.chunks * 15 // 16 or now - min(row.updated_at for row in rows) > LINGER_S:
+        return True
+    upstream = connection.scalar(
+        select(documents.c.id)
+        .where(
+            documents.c.run_id == group.run_id,
+            documents.c.stage.in_([stage.value for stage in queues.FUSED]),
+            documents.c.status.in_(("ready", "queued")),
+        )
+        .limit(1)
+    )
+    return upstream is None

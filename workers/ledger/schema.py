@@ -1,0 +1,232 @@
+"""The ledger's tables. Stages and statuses are text without a CHECK, so that one can be added.
+
+Times are seconds since the epoch by the database's own clock; ids of documents derive from identity.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, UniqueConstraint, text
+
+metadata = MetaData()
+BigId = BigInteger().with_variant(Integer, "sqlite")
+
+meta = Table("meta", metadata, Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
+
+locks = Table("locks", metadata, Column("name", String(64), primary_key=True), Column("owner", String(128), nullable=False, default=""))
+
+collections = Table(
+    "collections",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("chunker", String(128), nullable=False),
+    Column("chunk_options", Text, nullable=False, default="{}"),
+    Column("tokenizer", String(32), nullable=False),
+    Column("embedder", String(128), nullable=False),
+    Column("embedder_revision", String(128), nullable=False),
+    Column("dimension", Integer),
+    Column("store_url", Text, nullable=False),
+    Column("generation", Integer, nullable=False, default=1),
+    Column("revision", BigId, nullable=False, default=0),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("tenant", "name"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("tenant", String(64), nullable=False),
+    Column("collection_id", String(32), nullable=False),
+    Column("collection", String(128), nullable=False),
+    Column("source", Text, nullable=False, default=""),
+    Column("lane", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("scan", String(16), nullable=False, default="open"),
+    Column("deleted", Integer, nullable=False, default=0),
+    Column("warnings", Text, nullable=False, default="[]"),
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Index("runs_active", "lane", "id", sqlite_where=text("finished_at IS NULL"), postgresql_where=text("finished_at IS NULL")),
+)
+"""`scan` is "open" while items are still being added, then "complete" or "incomplete"."""
+
+run_items = Table(
+    "run_items",
+    metadata,
+    Column("run_id", BigId, primary_key=True),
+    Column("document_id", String(32), primary_key=True),
+    Column("outcome", String(16), nullable=False),
+    Column("chunks", Integer, nullable=False, default=0),
+    Column("detail", Text, nullable=False, default=""),
+    Index(
+        "run_items_pending",
+        "document_id",
+        sqlite_where=text("outcome = 'pending'"),
+        postgresql_where=text("outcome = 'pending'"),
+    ),
+    sqlite_with_rowid=False,
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("collection_id", String(32), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("title", Text, nullable=False, default=""),
+    Column("url", Text, nullable=False, default=""),
+    Column("path", Text, nullable=False, default=""),
+    Column("member", Text, nullable=False, default=""),
+    Column("media_type", String(128), nullable=False, default=""),
+    Column("size", BigId, nullable=False, default=0),
+    Column("meta", Text, nullable=False, default="{}"),
+    Column("options", Text, nullable=False, default="{}"),
+    Column("access", String(64), nullable=False, default=""),
+    Column("run_id", BigId, nullable=False),
+    Column("lane", String(16), nullable=False),
+    Column("route", String(16), nullable=False),
+    Column("stage", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("next_at", Double, nullable=False, default=0.0),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("waits", Integer, nullable=False, default=0),
+    Column("lost", Integer, nullable=False, default=0),
+    Column("batch_id", BigId),
+    Column("version", BigId, nullable=False, default=0),
+    Column("live_version", BigId),
+    Column("source_hash", String(64), nullable=False, default=""),
+    Column("live_hash", String(64), nullable=False, default=""),
+    Column("fingerprint", String(32), nullable=False, default=""),
+    Column("live_fingerprint", String(32), nullable=False, default=""),
+    Column("chunks", Integer, nullable=False, default=0),
+    Column("live_chunks", Integer, nullable=False, default=0),
+    Column("error_stage", String(16), nullable=False, default=""),
+    Column("error_code", String(64), nullable=False, default=""),
+    Column("error_detail", Text, nullable=False, default=""),
+    Column("error_hint", Text, nullable=False, default=""),
+    Column("error_trace", Text, nullable=False, default=""),
+    Column("updated_at", Double, nullable=False),
+    Index("documents_collection", "collection_id", "id"),
+    Index(
+        "documents_waiting",
+        "run_id",
+        "stage",
+        "id",
+        sqlite_where=text("status IN ('ready', 'retry')"),
+        postgresql_where=text("status IN ('ready', 'retry')"),
+    ),
+    Index("documents_batch", "batch_id", sqlite_where=text("batch_id IS NOT NULL"), postgresql_where=text("batch_id IS NOT NULL")),
+    Index("documents_dead", "collection_id", "updated_at", sqlite_where=text("status = 'dead'"), postgresql_where=text("status = 'dead'")),
+)
+"""`version` is the one under way or done; `live_version` the one that answers.
+`route` is "fused" (load, parse and chunk in one task) or "staged" (from queue to queue)."""
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("tenant", String(64), nullable=False),
+    Column("collection_id", String(32), nullable=False),
+    Column("stages", String(64), nullable=False),
+    Column("lane", String(16), nullable=False),
+    Column("queue", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("token", Integer, nullable=False, default=1),
+    Column("owner", String(128), nullable=False, default=""),
+    Column("lease_until", Double),
+    Column("deadline", Double),
+    Column("published_at", Double),
+    Column("created_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("size", Integer, nullable=False, default=0),
+    Column("chunks", Integer, nullable=False, default=0),
+    Column("seconds", Double, nullable=False, default=0.0),
+    Index(
+        "batches_open",
+        "queue",
+        sqlite_where=text("status IN ('queued', 'leased')"),
+        postgresql_where=text("status IN ('queued', 'leased')"),
+    ),
+)
+"""Lease and token belong here; a retry, a split and a re-formed batch are new rows."""
+
+artifact_refs = Table(
+    "artifact_refs",
+    metadata,
+    Column("document_id", String(32), primary_key=True),
+    Column("version", BigId, primary_key=True),
+    Column("stage", String(16), primary_key=True),
+    Column("key", String(32), nullable=False),
+    Column("pack", String(128), nullable=False),
+    Column("start", BigId, nullable=False),
+    Column("length", BigId, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("artifact_refs_key", "key"),
+    Index("artifact_refs_pack", "pack"),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("document_id", String(32), nullable=False),
+    Column("run_id", BigId, nullable=False),
+    Column("version", BigId, nullable=False),
+    Column("stage", String(16), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("code", String(64), nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("worker", String(128), nullable=False),
+    Column("code_version", String(32), nullable=False),
+    Column("at", Double, nullable=False),
+    Index("attempts_document", "document_id"),
+)
+"""One row for every attempt that did not succeed."""
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("owner", String(64), nullable=False),
+    Column("part", String(16), nullable=False),
+    Column("model", String(128), nullable=False),
+    Column("input_tokens", BigId),
+    Column("output_tokens", BigId),
+    Column("units", BigId, nullable=False, default=0),
+    Column("requests", Integer, nullable=False, default=0),
+    Column("retries", Integer, nullable=False, default=0),
+    Column("at", Double, nullable=False),
+    Index("usage_owner", "owner"),
+)
+"""Unreported token counts are NULL, never 0. `owner` is ``run:<id>`` or ``question``."""
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("collections", Text, nullable=False, default="[]"),
+    Column("permissions", Text, nullable=False, default="[]"),
+    Column("created_at", Double, nullable=False),
+    Column("last_used_at", Double),
+    Column("revoked_at", Double),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("principal", String(64), primary_key=True),
+    Column("route", String(256), primary_key=True),
+    Column("key", String(256), primary_key=True),
+    Column("payload_hash", String(64), nullable=False),
+    Column("status", Integer),
+    Column("body", Text),
+    Column("at", Double, nullable=False),
+)
+"""`status` NULL means the first request is still in flight."""

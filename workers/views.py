@@ -1,0 +1,269 @@
+"""What the façade shows: frozen dataclasses whose field names are the public JSON names.
+
+`shape` turns any of them into plain JSON values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pipeline.contracts import Metadata, Scalar
+
+T = TypeVar("T")
+
+
+def shape(value: object) -> Any:
+    """Plain JSON values of a view: dataclasses become objects, times ISO 8601, enums their value."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: shape(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): shape(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shape(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; ask again with ``after=last_id`` while `has_more`."""
+
+    data: tuple[T, ...]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """Tokens and calls of one part; what was not reported is None, never 0."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    requests: int = 0
+    retries: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureView:
+    """Why one document stopped: `detail` says in one sentence what happened, `hint` what to do."""
+
+    document_id: str
+    document: str
+    stage: str
+    code: str
+    detail: str
+    hint: str
+    attempts: int
+    at: datetime
+    collection: str = ""
+    run_id: str = ""
+    traceback: str | None = None
+    """Only in `failure()`, never in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """The balance of a run: once finished, discovered = indexed + unchanged + skipped + failed + cancelled."""
+
+    run_id: str
+    collection: str
+    status: str
+    """queued, running, paused, done, failed, cancelled."""
+    discovered: int
+    indexed: int
+    unchanged: int
+    skipped: int
+    failed: int
+    cancelled: int
+    deleted: int
+    chunks: int
+    started_at: datetime
+    finished_at: datetime | None
+    duration_s: float | None
+    usage: Mapping[str, UsageView]
+    model_calls: Mapping[str, int]
+    failures: tuple[FailureView, ...]
+    """The first 100."""
+    lane: str = "bulk"
+    source: str = ""
+    stages: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Documents of this run that are now at each stage (load … index, done)."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.status in {"done", "failed", "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionView:
+    """One collection with what it was built with."""
+
+    name: str
+    chunker: str
+    embedder: str
+    dimension: int | None
+    store_url: str
+    """Passwords masked."""
+    generation: int
+    revision: int
+    documents: int
+    chunks: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentView:
+    """One document and where it stands."""
+
+    document_id: str
+    collection: str
+    document: str
+    """Its key: where it came from."""
+    title: str
+    url: str
+    media_type: str
+    stage: str
+    status: str
+    """ready, queued, leased, retry, done, dead, cancelled, skipped."""
+    version: int | None
+    """The one that answers now; None when none does."""
+    chunks: int
+    bytes: int
+    metadata: Metadata
+    updated_at: datetime
+    failure: FailureView | None = None
+    text: str | None = None
+    """Parsed text, only in `document()` when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """One document's part in one run: the list behind each number."""
+
+    document_id: str
+    document: str
+    outcome: str
+    """pending, indexed, unchanged, skipped, failed, cancelled."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCollection:
+    """What the store really holds of a collection, and where ledger and store differ."""
+
+    name: str
+    documents: int
+    chunks: int
+    vectors: int
+    graph_records: int
+    digest: str
+    graph_digest: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    ok: bool
+    collections: tuple[AuditCollection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    name: str
+    role: str
+    """supervisor, redis, worker, beat, api, flower."""
+    pid: int
+    queues: tuple[str, ...] = ()
+    rss_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue: what waits in the ledger, what was sent, what is being worked on."""
+
+    ready: int
+    queued: int
+    leased: int
+    oldest_s: float | None
+    """Age of the oldest document that waits for this queue."""
+    consumers: int | None
+    """None when the broker is not reachable."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    up: bool
+    redis_url: str
+    processes: tuple[ProcessView, ...]
+    queues: Mapping[str, QueueView]
+    documents: Mapping[str, int]
+    degraded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """An API key without its secret; `key` is filled once, when it is created."""
+
+    key_id: str
+    name: str
+    collections: tuple[str, ...]
+    """Scope; empty means all."""
+    permissions: tuple[str, ...]
+    """Of read, write, admin."""
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking."""
+
+    tenant: str = "default"
+    key_id: str = ""
+    collections: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ("read", "write", "admin")
+
+    def may(self, permission: str, collection: str | None = None) -> bool:
+        """True when the key's scope covers it."""
+        return permission in self.permissions and (collection is None or not self.collections or collection in self.collections)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One document handed to `ingest`: a local file (`path`), or bytes that came with the request (`data`)."""
+
+    key: str
+    title: str = ""
+    url: str = ""
+    path: str = ""
+    """Absolute path on this machine; empty when `data` is given."""
+    member: str = ""
+    """Name inside the zip archive at `path`."""
+    data: bytes | None = None
+    media_type: str = ""
+    metadata: Mapping[str, Scalar | list[str]] = field(default_factory=dict[str, Scalar | list[str]])
+    problem: Exception | None = None
+    """A PipelineError found while listing: the document is counted as failed or skipped, with this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """One finding of `doctor`."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
