@@ -1,0 +1,76 @@
+"""Whether the evidence is strong enough to be read at all.
+
+The figure tells foreign questions from answerable ones. It cannot see a false premise about things that the
+documents do talk of: the reader and the grounding check stand for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.contracts import Hit, Question
+
+LEXICAL_REFUSE_BELOW = 0.35
+"""For evidence found without vectors, whose score is its coverage alone. Source: bench of cmrc2018 against drcd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Refused or not, and the figures it rests on."""
+
+    refused: bool
+    confidence: float
+    """Best evidence score, in [0, 1]."""
+    threshold: float
+    reason: str
+    """In the question's language; empty when not refused."""
+    best: Hit | None = None
+
+
+def evidence_score(hit: Hit) -> float:
+    """How well one hit supports an answer, in [0, 1].
+
+    The mean of its coverage (idf-weighted share of the question's terms that it holds) and its cosine; coverage
+    alone where no vector was compared. A graph hit stands for itself.
+    """
+    covered = hit.scores.get("coverage", 0.0)
+    if "similarity" not in hit.scores:
+        return max(covered, hit.scores.get("graph", 0.0))
+    return (covered + min(max(hit.scores["similarity"], 0.0), 1.0)) / 2
+
+
+def judge(question: Question, language: str, hits: Sequence[Hit], *, threshold: float) -> Verdict:
+    """Refuse when no hit's evidence score reaches the threshold.
+
+    Args:
+        language: the question's, as `text.language` gives it.
+        threshold: for hits with a cosine; `LEXICAL_REFUSE_BELOW` holds for the others, unless the threshold is 0.
+    """
+    best = max(hits, key=evidence_score, default=None)
+    if best is None:
+        return Verdict(True, 0.0, threshold, _reason(question, language, None, 0, 0.0, threshold))
+    confidence = evidence_score(best)
+    needed = threshold if "similarity" in best.scores or threshold <= 0.0 else LEXICAL_REFUSE_BELOW
+    if confidence >= needed:
+        return Verdict(False, confidence, needed, "", best)
+    return Verdict(True, confidence, needed, _reason(question, language, best, len(hits), confidence, needed), best)
+
+
+def _reason(question: Question, language: str, best: Hit | None, hits: int, confidence: float, needed: float) -> str:
+    names = question.collections
+    if language == "zh":
+        searched = "、".join(f"“{name}”" for name in names)
+        if best is None:
+            return f"在{searched}中没有找到与问题有关的内容，因此不作回答。"
+        return (
+            f"在{searched}中没有足以回答该问题的内容：检索了 {hits} 个段落，最接近的是《{best.title or best.key}》，"
+            f"证据得分 {confidence:.2f}，低于所需的 {needed:.2f}。"
+        )
+    searched = ", ".join(f'"{name}"' for name in names)
+    if best is None:
+        return f"Nothing in {searched} has to do with this question, so it is not answered."
+    return (
+        f"Nothing in {searched} is close enough to answer this: of {hits} passages, the nearest is in “{best.title or best.key}”, "
+        f"with an evidence score of {confidence:.2f} where {needed:.2f} is needed."
+    )
