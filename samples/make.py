@@ -11,7 +11,7 @@ import zipfile
 from datetime import datetime
 from pathlib import Path
 
-DAY = datetime(2026, 8, 3, 9, 0, 0)
+DAY = datetime(2026, 8, 3, 9, 0, 0)  # noqa: DTZ001 - Office properties carry no zone
 
 FLOOD = """历史洪水
 
