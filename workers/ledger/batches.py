@@ -194,8 +194,8 @@ def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], 
             connection.execute(
                 update(documents)
                 .where(documents.c.id == bindparam("d"), documents.c.batch_id == batch.id)
-                .values(**values, source_hash=bindparam("h"), chunks=bindparam("n")),
-                [{"d": a.document_id, "h": a.source_hash, "n": a.chunks} for a in members],
+                .values(**values, source_hash=bindparam("h"), chunks=bindparam("n"), title=bindparam("t"), media_type=bindparam("m")),
+                [{"d": a.document_id, "h": a.source_hash, "n": a.chunks, "t": a.title, "m": a.media_type} for a in members],
             )
         else:
             connection.execute(update(documents).where(documents.c.id.in_(ids), documents.c.batch_id == batch.id).values(**values))

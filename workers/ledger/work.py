@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline.contracts import Lane, Scalar, Stage
 
@@ -99,6 +99,8 @@ class Advance:
     stage: Stage
     source_hash: str = ""
     chunks: int = 0
+    title: str = ""
+    media_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +146,3 @@ class Outcome:
     seconds: float = 0.0
     dimension: int | None = None
     """Of the collection, once its embedder has answered."""
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Document id → title found while parsing, where the source gave none."""

@@ -1,0 +1,93 @@
+"""The Celery application: settings whose reasons are in docs/decisions, and nothing but names and ids in its messages."""
+
+from __future__ import annotations
+
+from celery import Celery
+from kombu import Queue
+
+from pipeline.contracts import Stage
+from pipeline.errors import Unavailable
+from pipeline.settings import Settings
+from workers import broker, queues
+from workers.ledger.work import Issue
+
+MARGIN = 1.25
+"""A message comes back after the longest a stage may take, plus a quarter."""
+
+
+def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
+    """An application without tasks; `workers.tasks.register` adds them. Connects to nothing."""
+    url = settings.broker_url or broker.with_db(redis_url or settings.redis_url, broker.QUEUE_DB)
+    app = Celery("dujiang", broker=url, set_as_current=False)
+    app.conf.update(
+        task_queues=[Queue(name, durable=True) for name in queues.all_queues()],
+        task_default_queue=queues.all_queues()[0],
+        task_create_missing_queues=False,
+        task_acks_late=True,
+        task_acks_on_failure=True,
+        task_acks_on_timeout=True,
+        task_reject_on_worker_lost=False,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_serializer="json",
+        accept_content=["json"],
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_soft_shutdown_timeout=20.0,
+        worker_enable_soft_shutdown_on_idle=True,
+        worker_send_task_events=True,
+        task_send_sent_event=False,
+        worker_disable_rate_limits=True,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options=_transport(settings),
+        control_queue_expires=60.0,
+        event_queue_expires=60.0,
+        enable_utc=True,
+        timezone="UTC",
+    )
+    return app
+
+
+def _transport(settings: Settings) -> dict[str, object]:
+    if settings.broker_url and not settings.broker_url.startswith("redis"):
+        return {"confirm_publish": True}
+    return {
+        "visibility_timeout": int(settings.stage_deadline_s * MARGIN),
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 30,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 25,
+        "retry_on_timeout": True,
+        "global_keyprefix": queues.PREFIX,
+    }
+
+
+def publish(app: Celery, issues: list[Issue]) -> None:
+    """Send one message per batch: its id and token, nothing else. Raises Unavailable when the broker is away."""
+    from kombu.exceptions import OperationalError
+
+    try:
+        with app.producer_or_acquire() as producer:
+            for issue in issues:
+                app.send_task(
+                    issue.stage.value,
+                    args=(issue.batch_id, issue.token),
+                    queue=issue.queue,
+                    producer=producer,
+                    ignore_result=True,
+                    task_id=f"{issue.stage.value}-{issue.batch_id}-{issue.token}",
+                    retry=True,
+                    retry_policy={"max_retries": 1, "interval_start": 0.2, "interval_step": 0.2, "interval_max": 0.5},
+                )
+    except (OperationalError, OSError) as error:
+        raise Unavailable(f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable") from error
+
+
+def stages() -> tuple[Stage, ...]:
+    """Task names are the stages' own."""
+    return queues.ORDER

@@ -1,0 +1,151 @@
+"""One batch on the desk: its documents with what has been made of them so far, and what will be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pipeline.contracts import Chunk, ParsedDocument, RawDocument, Stage, Vectors
+from pipeline.errors import Malformed, NotFound, PipelineError
+from pipeline.protocols import Chunker, Embedder, Store
+from workers import verdict
+from workers.artifacts import Artifacts, Entry
+from workers.ledger import refs as references
+from workers.ledger.engine import Database
+from workers.ledger.work import Advance, Batch, CollectionRow, Outcome, Ref, Setback, Spent, Work
+
+
+class Tools(Protocol):
+    """What the stages work with; `workers.runtime` builds it, once a process."""
+
+    db: Database
+    artifacts: Artifacts
+    owner: str
+    lease_s: float
+    deadline_s: float
+    max_attempts: int
+    max_bytes: int
+
+    def parse(self, raws: Sequence[RawDocument], options: Mapping[str, str]) -> list[ParsedDocument | PipelineError]: ...
+
+    def chunker(self, collection: CollectionRow) -> Chunker: ...
+
+    def chunker_fingerprint(self, collection: CollectionRow) -> str: ...
+
+    def embedder(self, collection: CollectionRow) -> Embedder: ...
+
+    def store(self, collection: CollectionRow, dimension: int) -> tuple[Store, str]:
+        """The store, ready for this collection, and the collection's name in it."""
+        ...
+
+
+@dataclass(slots=True)
+class Item:
+    """One document on its way through the stages of this batch."""
+
+    work: Work
+    source_hash: str
+    chunk_count: int
+    raw: RawDocument | None = None
+    parsed: ParsedDocument | None = None
+    chunks: tuple[Chunk, ...] | None = None
+    vectors: Vectors | None = None
+    reached: Stage | None = None
+    setback: Setback | None = None
+    keys: dict[Stage, str] = field(default_factory=dict[Stage, str])
+
+
+class Desk:
+    """Items, new artifacts and costs of one batch. Used by one thread."""
+
+    def __init__(self, batch: Batch, tools: Tools) -> None:
+        self.batch = batch
+        self.tools = tools
+        self.items = [Item(work, work.source_hash, work.chunks) for work in batch.documents]
+        self.spent: list[Spent] = []
+        self.refs: list[Ref] = []
+        self.dimension: int | None = None
+
+    def alive(self) -> list[Item]:
+        """Items that no stage of this batch has stopped."""
+        return [item for item in self.items if item.setback is None]
+
+    def fail(self, item: Item, stage: Stage, error: PipelineError) -> None:
+        """Stop one document with a deliberate failure; its neighbours go on."""
+        item.setback = verdict.setback(error, item.work, stage, max_attempts=self.tools.max_attempts)
+
+    def each(self, stage: Stage, items: Iterable[Item], work: Callable[[Item], None]) -> None:
+        """Run `work` on one document after the other; a failure, or a bug, stops only its own."""
+        for item in items:
+            try:
+                work(item)
+            except PipelineError as error:
+                self.fail(item, stage, error)
+            except Exception as error:
+                item.setback = verdict.bug(error, item.work, stage)
+
+    def keep(self, stage: Stage, entries: Sequence[Entry]) -> None:
+        """Write one pack for this batch and stage; a disk that refuses stops the documents, not the worker."""
+        name = f"{stage.value}/{self.batch.id}-{self.batch.token}"
+        try:
+            self.refs += self.tools.artifacts.write(name, entries)
+        except PipelineError as error:
+            for item in self.alive():
+                self.fail(item, stage, error)
+
+    def reuse(self, keys: Mapping[str, Item], stage: Stage) -> dict[str, Ref]:
+        """Outputs that somebody made already under the same key; the item then points at the same bytes."""
+        found = references.by_key(self.tools.db, keys) if keys else {}
+        for key, ref in found.items():
+            work = keys[key].work
+            self.refs.append(Ref(work.document_id, work.version, stage, key, ref.pack, ref.start, ref.length))
+        return found
+
+    def fetch(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
+        """Payloads of an earlier stage. A document whose artifact is gone starts again from load."""
+        found = references.of(self.tools.db, stage, {item.work.document_id: item.work.version for item in items})
+        present: list[Item] = []
+        for item in items:
+            if item.work.document_id in found:
+                present.append(item)
+                item.keys[stage] = found[item.work.document_id].key
+            else:
+                self.fail(item, stage, NotFound(f"the {stage.value} artifact of {item.work.key} is missing", code="artifact_missing"))
+                self._restart(item)
+        try:
+            return list(zip(present, self.tools.artifacts.read([found[item.work.document_id] for item in present]), strict=True))
+        except (NotFound, Malformed):
+            return self._one_by_one(stage, present, found)
+
+    def _one_by_one(self, stage: Stage, items: Sequence[Item], found: Mapping[str, Ref]) -> list[tuple[Item, bytes]]:
+        pairs: list[tuple[Item, bytes]] = []
+        for item in items:
+            try:
+                pairs.append((item, self.tools.artifacts.read([found[item.work.document_id]])[0]))
+            except (NotFound, Malformed) as error:
+                self.fail(item, stage, error)
+                self._restart(item)
+        return pairs
+
+    def _restart(self, item: Item) -> None:
+        work = item.work
+        if item.setback is None or work.attempts + 1 >= self.tools.max_attempts:
+            return
+        item.setback = Setback(
+            work.document_id, Stage.LOAD, "retry", item.setback.code, item.setback.detail, item.setback.hint, delay_s=verdict.jitter(work.attempts)
+        )
+
+    def outcome(self, seconds: float) -> Outcome:
+        """What to commit: every document is in exactly one of advances and setbacks."""
+        advances: list[Advance] = []
+        setbacks: list[Setback] = []
+        for item in self.items:
+            if item.setback is not None:
+                setbacks.append(item.setback)
+            elif item.reached is not None:
+                parsed = item.parsed
+                title = item.work.title or (parsed.title if parsed else "")
+                media_type = parsed.media_type if parsed else item.work.media_type
+                advances.append(Advance(item.work.document_id, item.reached, item.source_hash, item.chunk_count, title, media_type))
+        return Outcome(tuple(advances), tuple(setbacks), tuple(self.refs), tuple(self.spent), seconds, self.dimension)

@@ -1,0 +1,58 @@
+"""Looking artifacts up: by document and version, or by key, so that equal work is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Row, delete, exists, select
+
+from pipeline.contracts import Stage
+from workers.ledger.engine import Database
+from workers.ledger.schema import artifact_refs, documents
+from workers.ledger.work import Ref
+
+
+def of(db: Database, stage: Stage, versions: Mapping[str, int]) -> dict[str, Ref]:
+    """Document id → its output of `stage` in the given version, where there is one."""
+    with db.read() as connection:
+        rows = connection.execute(
+            select(artifact_refs).where(artifact_refs.c.stage == stage.value, artifact_refs.c.document_id.in_(list(versions)))
+        ).all()
+    return {row.document_id: _ref(row) for row in rows if row.version == versions[row.document_id]}
+
+
+def by_key(db: Database, keys: Iterable[str]) -> dict[str, Ref]:
+    """Artifact key → some document's output under it."""
+    with db.read() as connection:
+        rows = connection.execute(select(artifact_refs).where(artifact_refs.c.key.in_(list(keys)))).all()
+    return {row.key: _ref(row) for row in rows}
+
+
+def forget_old(db: Database, before: float) -> int:
+    """Drop references of versions that neither answer nor are under way, older than `before`."""
+    retired = (
+        select(documents.c.id)
+        .where(
+            documents.c.id == artifact_refs.c.document_id,
+            artifact_refs.c.version < documents.c.version,
+            (documents.c.live_version.is_(None)) | (artifact_refs.c.version < documents.c.live_version),
+        )
+        .correlate(artifact_refs)
+    )
+    with db.write() as connection:
+        done = connection.execute(delete(artifact_refs).where(artifact_refs.c.created_at < before, exists(retired)))
+    return done.rowcount
+
+
+def unreferenced(db: Database, packs: Sequence[str]) -> list[str]:
+    """Those of the packs that no reference names."""
+    found: set[str] = set()
+    with db.read() as connection:
+        for start in range(0, len(packs), 500):
+            part = packs[start : start + 500]
+            found.update(connection.scalars(select(artifact_refs.c.pack).where(artifact_refs.c.pack.in_(part)).distinct()))
+    return [pack for pack in packs if pack not in found]
+
+
+def _ref(row: Row[tuple[object, ...]]) -> Ref:
+    return Ref(row.document_id, row.version, Stage(row.stage), row.key, row.pack, row.start, row.length)

@@ -1,0 +1,153 @@
+"""The composition root: settings in, connected parts out. One a process, made after the fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument
+from pipeline.errors import PipelineError
+from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store
+from pipeline.settings import Settings
+from pipeline.identity import index_name
+from workers.artifacts import Artifacts
+from workers.broker import CACHE_DB, RedisBroker, connect
+from workers.ledger.engine import Database
+from workers.ledger.work import CollectionRow
+
+if TYPE_CHECKING:
+    from pipeline.parse.guard import Guard
+    from pipeline.protocols import Reranker
+
+
+class Runtime:
+    """Everything the settings describe, built on first use. Safe for threads, not for forks."""
+
+    def __init__(self, settings: Settings, *, node: str = "local") -> None:
+        self.settings = settings
+        self.node = node
+        self.db = Database(settings.ledger_url)
+        self.artifacts = Artifacts(settings.artifacts_url)
+        self.lease_s = float(settings.lease_s)
+        self.deadline_s = float(settings.stage_deadline_s)
+        self.max_attempts = settings.max_attempts
+        self.max_bytes = settings.max_file_mb * 1_000_000
+        self._lock = threading.RLock()
+        self._embedders: dict[str, Embedder] = {}
+        self._stores: dict[str, Store] = {}
+        self._chunkers: dict[str, Chunker] = {}
+        self._ensured: set[tuple[str, int]] = set()
+
+    @property
+    def owner(self) -> str:
+        """Who leases: node, process and thread."""
+        return f"{self.node}:{os.getpid()}:{threading.get_ident()}"
+
+    @property
+    def processes(self) -> int:
+        """Processes for what computes."""
+        return self.settings.worker_processes or min(4, os.cpu_count() or 1)
+
+    @cached_property
+    def profile(self) -> EmbedderProfile:
+        from pipeline import embed
+
+        return embed.profile(self.settings)
+
+    @cached_property
+    def broker(self) -> RedisBroker:
+        return RedisBroker(self.settings)
+
+    @cached_property
+    def _guard(self) -> Guard:
+        from pipeline.parse.guard import Guard
+
+        return Guard(timeout_s=self.settings.parse_timeout_s, memory_mb=self.settings.parse_memory_mb)
+
+    def parse(self, raws: Sequence[RawDocument], options: Mapping[str, str]) -> list[ParsedDocument | PipelineError]:
+        """Parse in the guarded child process, one outcome each."""
+        with self._lock:
+            guard = self._guard
+        return guard.parse_many(raws, options)
+
+    def chunker(self, collection: CollectionRow) -> Chunker:
+        from pipeline import chunk
+
+        with self._lock:
+            if collection.id not in self._chunkers:
+                self._chunkers[collection.id] = chunk.create(collection.chunker, encoding=collection.tokenizer, options=collection.chunk_options)
+            return self._chunkers[collection.id]
+
+    def chunker_fingerprint(self, collection: CollectionRow) -> str:
+        from pipeline import chunk
+
+        return chunk.fingerprint(collection.chunker, collection.chunk_options, collection.tokenizer)
+
+    def embedder(self, collection: CollectionRow) -> Embedder:
+        """The embedder that the collection was made with, whatever is configured now."""
+        from pipeline import embed
+
+        with self._lock:
+            if collection.embedder not in self._embedders:
+                self._embedders[collection.embedder] = embed.create(replace(self.settings, embedder=collection.embedder))
+            return self._embedders[collection.embedder]
+
+    def open_store(self, url: str, *, writer: bool) -> Store:
+        from pipeline import stores
+
+        key = f"{url} {writer}"
+        with self._lock:
+            if key not in self._stores:
+                self._stores[key] = stores.open_store(url, writer=writer)
+            return self._stores[key]
+
+    def store(self, collection: CollectionRow, dimension: int) -> tuple[Store, str]:
+        """The store for writing, with the collection made ready in it, and the collection's name there."""
+        store = self.open_store(self.settings.store_url, writer=True)
+        name = index_name(collection.tenant, collection.name, collection.generation)
+        with self._lock:
+            if dimension and (name, dimension) not in self._ensured:
+                store.ensure(CollectionSpec(name, dimension))
+                self._ensured.add((name, dimension))
+        return store, name
+
+    @cached_property
+    def reader_store(self) -> Store:
+        return self.open_store(self.settings.store_url, writer=False)
+
+    @cached_property
+    def llm(self) -> LLM:
+        from pipeline import llm
+
+        return llm.create(self.settings)
+
+    @cached_property
+    def reranker(self) -> Reranker | None:
+        if not self.settings.reranker:
+            return None
+        from pipeline import rerank
+
+        return rerank.create(self.settings)
+
+    @cached_property
+    def cache(self) -> Cache | None:
+        """The answer cache, in a Redis database of its own; None when it is turned off or there is no Redis."""
+        if not self.settings.cache_ttl or not self.settings.redis_url:
+            return None
+        from pipeline.cache import RedisCache
+
+        return RedisCache(connect(self.settings.redis_url, CACHE_DB))
+
+    def close(self) -> None:
+        """Stop the parser child and close files and connections. Safe to call twice."""
+        if "_guard" in self.__dict__:
+            self._guard.close()
+        for store in self._stores.values():
+            store.close()
+        if "broker" in self.__dict__:
+            self.broker.close()
+        self.db.close()

@@ -1,0 +1,87 @@
+"""`run_stage`: the only loop body there is. No Celery here, so this is what unit tests and the inline runner drive."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import TracebackType
+
+from pipeline.errors import Unavailable
+from workers.desk import Desk, Tools
+from workers.ledger import batches
+from workers.ledger.work import Batch, Issue
+from workers.stages import STAGES
+
+log = logging.getLogger("dujiang.stage")
+
+
+def run_stage(batch_id: int, token: int, tools: Tools) -> list[Issue] | None:
+    """Do one batch's stages and commit them, once.
+
+    Safe to repeat: a message delivered twice finds the batch leased or done and stops; a crash at any line leaves
+    the lease to run out, and the work is issued again under a higher token.
+
+    Returns the messages to publish now, or None when there was nothing to do or the lease was lost meanwhile.
+    Raises: Unavailable when the ledger itself is away; the lease then runs out.
+    """
+    batch = batches.claim(tools.db, batch_id, token, tools.owner, lease_s=tools.lease_s, deadline_s=tools.deadline_s)
+    if batch is None:
+        return None
+    started = time.monotonic()
+    desk = Desk(batch, tools)
+    with Lease(batch, tools):
+        for stage in batch.stages:
+            before = time.monotonic()
+            STAGES[stage](desk)
+            _report(desk, stage.value, time.monotonic() - before)
+            if not desk.alive():
+                break
+    issues = batches.commit(tools.db, batch, desk.outcome(time.monotonic() - started))
+    if issues is None:
+        log.warning("lease lost", extra={"batch": batch.id, "stage": batch.stages[0].value, "token": batch.token})
+    return issues
+
+
+def _report(desk: Desk, stage: str, seconds: float) -> None:
+    stopped = [item.setback for item in desk.items if item.setback is not None and item.setback.stage.value == stage]
+    log.info(
+        "stage done",
+        extra={
+            "stage": stage,
+            "run": desk.batch.documents[0].run_id,
+            "batch": desk.batch.id,
+            "documents": len(desk.items),
+            "stopped": len(stopped),
+            "seconds": round(seconds, 3),
+        },
+    )
+    for setback in stopped:
+        if setback.status != "skipped":
+            log.warning(
+                "document stopped",
+                extra={"stage": stage, "batch": desk.batch.id, "document": setback.document_id, "status": setback.status, "code": setback.code},
+            )
+
+
+class Lease:
+    """Renews a batch's lease every third of it, from a thread, until the block ends; never past the deadline."""
+
+    def __init__(self, batch: Batch, tools: Tools) -> None:
+        self._batch, self._tools = batch, tools
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease-{batch.id}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._tools.lease_s / 3):
+            try:
+                if not batches.renew(self._tools.db, self._batch.id, self._batch.token, lease_s=self._tools.lease_s):
+                    return
+            except Unavailable:
+                continue

@@ -1,0 +1,257 @@
+"""What each stage does to the documents of a batch: read the stage before, call the pipeline, keep the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from pipeline import chunk as chunking
+from pipeline import identity
+from pipeline import index as indexing
+from pipeline import load as loading
+from pipeline import parse as parsing
+from pipeline.chunk import packed as packed_chunks
+from pipeline.contracts import IndexedDocument, SourceItem, Stage, Vectors
+from pipeline.errors import Malformed, PipelineError, Superseded, Unchanged
+from pipeline.parse import packed as packed_documents
+from workers import vectors as packed_vectors
+from workers.artifacts import Entry
+from workers.desk import Desk, Item
+from workers.ledger import batches
+from workers.ledger import refs as references
+
+CHUNK_VERSION = 1
+EMBED_VERSION = 1
+
+
+def load(desk: Desk) -> None:
+    """Fetch the bytes; the same bytes and options as the version that answers stop here."""
+    uploads = [item for item in desk.alive() if not item.work.path]
+    stored = {item.work.document_id: data for item, data in desk.fetch(Stage.LOAD, uploads)} if uploads else {}
+    entries: list[Entry] = []
+
+    def one(item: Item) -> None:
+        work = item.work
+        data = stored[work.document_id] if not work.path else loading.read(work.path, work.member, max_bytes=desk.tools.max_bytes)
+        source = SourceItem(work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata)
+        item.raw = loading.load(source, data)
+        item.source_hash = item.raw.sha256
+        if item.raw.sha256 == work.live_hash and work.fingerprint == work.live_fingerprint:
+            raise Unchanged(f"{work.key} has the same bytes and options as the version that answers")
+        key = identity.artifact_key(desk.batch.collection.tenant, item.raw.sha256, Stage.LOAD, 1, "")
+        item.keys[Stage.LOAD] = key
+        if work.path:
+            entries.append(Entry(work.document_id, work.version, Stage.LOAD, key, data))
+        item.reached = Stage.LOAD
+
+    desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.document_id in stored], one)
+    desk.keep(Stage.LOAD, entries)
+
+
+def parse(desk: Desk) -> None:
+    """Turn bytes into text with positions, in the guarded child process."""
+    for item, data in desk.fetch(Stage.LOAD, [item for item in desk.alive() if item.raw is None]):
+        work = item.work
+        source = SourceItem(work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata)
+        item.raw = loading.load(source, data)
+        item.source_hash = item.raw.sha256
+    keys = {_parse_key(desk, item): item for item in desk.alive()}
+    for key, item in keys.items():
+        item.keys[Stage.PARSE] = key
+    found = desk.reuse(keys, Stage.PARSE)
+    for key, ref in found.items():
+        desk.each(Stage.PARSE, [keys[key]], lambda item, ref=ref: _reload(desk, item, ref.pack, ref))
+    fresh = [item for item in desk.alive() if item.parsed is None]
+    entries: list[Entry] = []
+    for options, group in _by_options(fresh).items():
+        outcomes = desk.tools.parse([item.raw for item in group if item.raw is not None], dict(options))
+        for item, result in zip(group, outcomes, strict=True):
+            if isinstance(result, PipelineError):
+                desk.fail(item, Stage.PARSE, result)
+                continue
+            item.parsed = result
+            entries.append(Entry(item.work.document_id, item.work.version, Stage.PARSE, item.keys[Stage.PARSE], packed_documents.dump(result)))
+    for item in desk.alive():
+        item.reached = Stage.PARSE
+    desk.keep(Stage.PARSE, entries)
+
+
+def _parse_key(desk: Desk, item: Item) -> str:
+    work = item.work
+    options = identity.fingerprint({**work.options, "key": work.key, "title": work.title, "media_type": work.media_type})
+    return identity.artifact_key(desk.batch.collection.tenant, item.source_hash, Stage.PARSE, parsing.VERSION, options)
+
+
+def _reload(desk: Desk, item: Item, _pack: str, ref: references.Ref) -> None:
+    item.parsed = packed_documents.load(desk.tools.artifacts.read([ref])[0])
+
+
+def _by_options(items: Sequence[Item]) -> dict[tuple[tuple[str, str], ...], list[Item]]:
+    groups: dict[tuple[tuple[str, str], ...], list[Item]] = {}
+    for item in items:
+        groups.setdefault(tuple(sorted(item.work.options.items())), []).append(item)
+    return groups
+
+
+def chunk(desk: Desk) -> None:
+    """Cut into verbatim slices with their search terms."""
+    for item, data in desk.fetch(Stage.PARSE, [item for item in desk.alive() if item.parsed is None]):
+        item.parsed = packed_documents.load(data)
+    chunker = desk.tools.chunker(desk.batch.collection)
+    options = desk.tools.chunker_fingerprint(desk.batch.collection)
+    entries: list[Entry] = []
+
+    def one(item: Item) -> None:
+        work = item.work
+        assert item.parsed is not None
+        item.chunks = chunking.chunk(item.parsed, work.document_id, chunker)
+        if not item.chunks:
+            raise Malformed(f"{work.key} holds no text", code="no_text", hint="Nothing can be searched in it; if it is a scan, run OCR on it first.")
+        item.chunk_count = len(item.chunks)
+        key = identity.artifact_key(
+            desk.batch.collection.tenant, item.keys[Stage.PARSE], Stage.CHUNK, CHUNK_VERSION, identity.fingerprint({"c": options, "d": work.document_id})
+        )
+        item.keys[Stage.CHUNK] = key
+        entries.append(Entry(work.document_id, work.version, Stage.CHUNK, key, packed_chunks.dump(item.chunks)))
+        item.reached = Stage.CHUNK
+
+    desk.each(Stage.CHUNK, desk.alive(), one)
+    desk.keep(Stage.CHUNK, entries)
+
+
+def embed(desk: Desk) -> None:
+    """Ask for the vectors of texts that have none yet: full requests across documents, each text once."""
+    for item, data in desk.fetch(Stage.CHUNK, desk.alive()):
+        item.chunks = packed_chunks.load(data)
+    embedder = desk.tools.embedder(desk.batch.collection)
+    revision = embedder.profile.revision
+    known = _known_vectors(desk, revision)
+    hashes = {
+        item.work.document_id: [identity.text_hash(chunk.searched) for chunk in item.chunks or ()] for item in desk.alive()
+    }
+    mine = batches.held(desk.tools.db, desk.batch)
+    _ask(desk, [item for item in desk.alive() if item.work.document_id in mine], hashes, known)
+    entries: list[Entry] = []
+    for item in desk.alive():
+        if item.work.document_id not in mine:
+            continue
+        work = item.work
+        item.vectors = np.stack([known[text] for text in hashes[work.document_id]]) if hashes[work.document_id] else np.zeros((0, 0), np.float32)
+        key = identity.artifact_key(desk.batch.collection.tenant, item.keys[Stage.CHUNK], Stage.EMBED, EMBED_VERSION, revision)
+        data = packed_vectors.dump(revision, hashes[work.document_id], item.vectors)
+        entries.append(Entry(work.document_id, work.version, Stage.EMBED, key, data, compress=False))
+        item.reached = Stage.EMBED
+    desk.keep(Stage.EMBED, entries)
+
+
+def _known_vectors(desk: Desk, revision: str) -> dict[str, Vectors]:
+    """Vectors of the versions that answer now: text that did not change is not sent again."""
+    live = {item.work.document_id: item.work.live_version for item in desk.alive() if item.work.live_version is not None}
+    known: dict[str, Vectors] = {}
+    if not live:
+        return known
+    found = references.of(desk.tools.db, Stage.EMBED, live)
+    for ref in found.values():
+        try:
+            stored = packed_vectors.load(desk.tools.artifacts.read([ref])[0])
+        except PipelineError:
+            continue  # asked for anew, which costs money but loses nothing
+        if stored.revision == revision:
+            known.update(zip(stored.hashes, stored.vectors, strict=True))
+    return known
+
+
+def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]], known: dict[str, Vectors]) -> None:
+    """Embed what is new. A request that is refused is halved until the document at fault stands alone."""
+    texts: dict[str, str] = {}
+    for item in items:
+        for chunk, digest in zip(item.chunks or (), hashes[item.work.document_id], strict=True):
+            if digest not in known:
+                texts.setdefault(digest, chunk.searched)
+    if not texts:
+        return
+    try:
+        answer = desk.tools.embedder(desk.batch.collection).encode(list(texts.values()))
+    except PipelineError as error:
+        if len(items) == 1 or not _about_a_document(error):
+            for item in items:
+                desk.fail(item, Stage.EMBED, error)
+            return
+        middle = len(items) // 2
+        _ask(desk, items[:middle], hashes, known)
+        _ask(desk, items[middle:], hashes, known)
+        return
+    desk.dimension = answer.vectors.shape[1]
+    desk.spent.append(batches_spent(answer.model, answer.tokens, len(texts), answer.requests))
+    known.update(zip(texts, answer.vectors, strict=True))
+
+
+def _about_a_document(error: PipelineError) -> bool:
+    from pipeline.errors import Forbidden, Retryable, Unauthorised, Unsupported
+
+    return not isinstance(error, (Retryable, Unauthorised, Forbidden, Unsupported))
+
+
+def batches_spent(model: str, tokens: int | None, units: int, requests: int) -> batches.Spent:
+    return batches.Spent("build", model, tokens, units=units, requests=requests)
+
+
+def index(desk: Desk) -> None:
+    """Make each version visible and retire the older one; documents that were cancelled meanwhile are left alone."""
+    items = desk.alive()
+    for item, data in desk.fetch(Stage.PARSE, items):
+        item.parsed = packed_documents.load(data)
+    for item, data in desk.fetch(Stage.CHUNK, desk.alive()):
+        item.chunks = packed_chunks.load(data)
+    for item, data in desk.fetch(Stage.EMBED, desk.alive()):
+        item.vectors = packed_vectors.load(data).vectors
+    mine = batches.held(desk.tools.db, desk.batch)
+    ready = [item for item in desk.alive() if item.work.document_id in mine]
+    if not ready:
+        return
+    dimension = next((item.vectors.shape[1] for item in ready if item.vectors is not None and item.vectors.size), 0)
+    try:
+        store, name = desk.tools.store(desk.batch.collection, desk.batch.collection.dimension or dimension)
+        written = {outcome.document_id: outcome.written for outcome in indexing.index(store, name, [_indexed(item) for item in ready])}
+    except PipelineError as error:
+        if len(ready) == 1 or not _about_a_document(error):
+            for item in ready:
+                desk.fail(item, Stage.INDEX, error)
+            return
+        desk.each(Stage.INDEX, ready, lambda item: _index_one(desk, item, dimension))
+        return
+    for item in ready:
+        _judge(desk, item, written[item.work.document_id])
+
+
+def _index_one(desk: Desk, item: Item, dimension: int) -> None:
+    store, name = desk.tools.store(desk.batch.collection, desk.batch.collection.dimension or dimension)
+    _judge(desk, item, indexing.index(store, name, [_indexed(item)])[0].written)
+
+
+def _judge(desk: Desk, item: Item, written: bool) -> None:
+    if written:
+        item.reached = Stage.INDEX
+    else:
+        desk.fail(item, Stage.INDEX, Superseded(f"the store already shows a newer version of {item.work.key}"))
+
+
+def _indexed(item: Item) -> IndexedDocument:
+    work = item.work
+    assert item.parsed is not None and item.chunks is not None and item.vectors is not None
+    return IndexedDocument(
+        document_id=work.document_id,
+        version=work.version,
+        key=work.key,
+        title=work.title or item.parsed.title,
+        url=work.url,
+        parsed=item.parsed,
+        chunks=item.chunks,
+        vectors=item.vectors,
+        metadata={**item.parsed.metadata, **work.metadata},
+        access=work.access,
+    )
+
+
+STAGES: Mapping[Stage, Callable[[Desk], None]] = {Stage.LOAD: load, Stage.PARSE: parse, Stage.CHUNK: chunk, Stage.EMBED: embed, Stage.INDEX: index}

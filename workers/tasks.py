@@ -1,0 +1,127 @@
+"""One Celery task per stage, all from one function; the message is a batch id and a token."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery, signals
+from celery.exceptions import WorkerLostError
+
+from pipeline.contracts import Stage
+from pipeline.errors import Unavailable
+from pipeline.settings import Settings
+from workers import app as application
+from workers import feeder as feeding
+from workers import queues
+from workers.feeder import Feeder
+from workers.ledger import batches
+from workers.runtime import Runtime
+from workers.stage import run_stage
+
+log = logging.getLogger("dujiang.tasks")
+ANNOUNCE_EVERY_S = 5.0
+
+
+class Crew:
+    """The runtime of whichever process asks: made anew after a fork."""
+
+    def __init__(self, settings: Settings, app: Celery, node: str) -> None:
+        self._settings, self._app, self._node = settings, app, node
+        self._lock = threading.Lock()
+        self._made: tuple[int, Runtime, Feeder] | None = None
+
+    def here(self) -> tuple[Runtime, Feeder]:
+        """This process's runtime and feeder."""
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                runtime = Runtime(self._settings, node=self._node)
+                self._made = (os.getpid(), runtime, make_feeder(runtime, self._app))
+            return self._made[1], self._made[2]
+
+
+def make_feeder(runtime: Runtime, app: Celery) -> Feeder:
+    """The feeder over one runtime and one application."""
+    windows = feeding.windows(runtime.profile, processes=runtime.processes, threads=runtime.settings.worker_threads)
+    return Feeder(runtime.db, windows, lambda issues: application.publish(app, issues))
+
+
+def register(app: Celery, settings: Settings, node: str, served: tuple[str, ...] = ()) -> Crew:
+    """Give `app` the task of every stage, and the signals that keep ledger and node in step."""
+    crew = Crew(settings, app, node)
+    for stage in queues.ORDER:
+        app.task(name=stage.value, bind=False)(_task(stage, crew))
+    app.task(name="beat", bind=False)(_beat(crew))
+    _signals(app, crew, node, served)
+    return crew
+
+
+def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
+    def run(batch_id: int, token: int) -> None:
+        runtime, feeder = crew.here()
+        _progress(runtime)
+        issues = run_stage(batch_id, token, runtime)
+        if issues is not None:
+            feeder.send(issues)
+            feeder.tick(wait=False)
+            _progress(runtime)
+
+    run.__name__ = stage.value
+    return run
+
+
+def _beat(crew: Crew) -> Callable[[], None]:
+    def beat() -> None:
+        from workers.sweep import sweep
+
+        runtime, feeder = crew.here()
+        sweep(feeder, runtime.broker)
+        feeder.tick(wait=False)
+
+    return beat
+
+
+def _progress(runtime: Runtime) -> None:
+    try:
+        runtime.broker.progress(runtime.node)
+    except Unavailable:
+        log.warning("progress not announced", extra={"node": runtime.node})
+
+
+def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> None:
+    stop = threading.Event()
+
+    def lost(sender: Any = None, exception: BaseException | None = None, args: Any = None, **_: Any) -> None:
+        """In the pool's parent: a child died, so its lease ends now instead of running out."""
+        if isinstance(exception, WorkerLostError) and args:
+            runtime, feeder = crew.here()
+            batch_id, token = int(args[0]), int(args[1])
+            feeder.send(batches.expire(runtime.db, batch_id, token, reason=f"a process of {node} died: {exception}"))
+
+    def ready(**_: Any) -> None:
+        threading.Thread(target=_announce, args=(crew, node, served, stop), name="announce", daemon=True).start()
+
+    def shutting_down(**_: Any) -> None:
+        stop.set()
+
+    signals.task_failure.connect(lost, weak=False)
+    signals.worker_ready.connect(ready, weak=False)
+    signals.worker_shutting_down.connect(shutting_down, weak=False)
+
+
+def _announce(crew: Crew, node: str, served: tuple[str, ...], stop: threading.Event) -> None:
+    runtime, _ = crew.here()
+    while True:
+        try:
+            runtime.broker.announce(node, os.getpid(), served)
+        except Unavailable:
+            log.warning("node not announced", extra={"node": node})
+        if stop.wait(ANNOUNCE_EVERY_S):
+            break
+    try:
+        runtime.broker.withdraw(node)
+    except Unavailable:
+        log.warning("node not withdrawn", extra={"node": node})
