@@ -77,15 +77,20 @@ def cite(answer: str, evidence: Sequence[Evidence]) -> Cited:
     by_number = {passage.marker: passage for passage in evidence}
     citations: dict[tuple[int, Span], Citation] = {}
     supported: set[Span] = set()
+    behind = 0
     for marker in markers:
-        span = _supported(answer, sentences, marker)
+        run, behind = _trimmed(answer, behind, marker.start), marker.end
         for number in marker.numbers:
-            if number not in passages or (number, span) in citations:
+            if number not in passages:
                 continue
-            citation, share = _citation(answer, span, by_number[number], passages[number])
+            whole = _verbatim(answer[run[0] : run[1]], by_number[number])
+            span = run if whole else _supported(answer, sentences, marker)
+            if (number, span) in citations:
+                continue
+            citation, share = _citation(answer, span, by_number[number], whole or passages[number])
             citations[number, span] = citation
             if share >= SUPPORTS:
-                supported.add(span)
+                supported.update(one for one in sentences if one[0] < span[1] and span[0] < one[1])
     counted = [span for span in sentences if _terms(_plain(answer, span))]
     score = sum(span in supported for span in counted) / len(counted) if counted else 0.0
     grounding = Grounding(score, unsupported(answer, evidence))
@@ -180,10 +185,25 @@ def _supported(answer: str, sentences: Sequence[Span], marker: _Marker) -> Span:
     return before[-1] if before else (marker.start, marker.start)
 
 
-def _pieces(passage: Evidence) -> list[_Piece]:
-    """Sentences and lines of what the reader saw of the chunk itself."""
+def _trimmed(text: str, start: int, end: int) -> Span:
+    """The span without the blanks around it."""
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), max(start, end - len(part) + len(part.rstrip()))
+
+
+def _verbatim(quoted: str, passage: Evidence) -> list[_Piece]:
+    """The one piece that all the text before a marker is, where a reader did nothing but quote."""
     body = passage.text[lead_length(passage) :]
-    return [_Piece(passage.start + start, body[start:end], _terms(body[start:end])) for start, end in _lines(body)]
+    at = body.find(quoted) if quoted else -1
+    return [_Piece(passage.start + at, quoted, _terms(quoted))] if at >= 0 else []
+
+
+def _pieces(passage: Evidence) -> list[_Piece]:
+    """Sentences of what the reader saw of the chunk itself, and the lines of those that stand on several."""
+    body = passage.text[lead_length(passage) :]
+    whole = [_trimmed(body, start, end) for start, end in language.sentences(body)]
+    spans = sorted({*(span for span in whole if span[0] < span[1]), *_lines(body)})
+    return [_Piece(passage.start + start, body[start:end], _terms(body[start:end])) for start, end in spans]
 
 
 def _terms(text: str) -> frozenset[str]:

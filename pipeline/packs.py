@@ -77,7 +77,7 @@ def dump_completion(completion: Completion) -> bytes:
 
 def load_completion(data: bytes) -> Completion:
     """Raises BrokenContract when the bytes are no completion of this format."""
-    return _load(data, lambda raw: Completion(**{**raw, "usage": Usage(**raw["usage"])}), "completion")
+    return _load(data, lambda raw: Completion(**_with(raw, usage=Usage(**raw["usage"]))), "completion")
 
 
 def _dump(value: object) -> bytes:
@@ -100,6 +100,10 @@ def _bare(hit: Hit) -> Hit:
     return hit if hit.vector is None else replace(hit, vector=None)
 
 
+def _with(raw: Json, **changed: Any) -> dict[str, Any]:
+    return {**raw, **changed}
+
+
 def _pairs(raw: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((first, second) for first, second in raw)
 
@@ -110,22 +114,23 @@ def _filter(raw: Json) -> Filter:
 
 
 def _question(raw: Json) -> Question:
-    changed: dict[str, Any] = {
-        "collections": tuple(raw["collections"]),
-        "mode": Mode(raw["mode"]),
-        "filters": tuple(map(_filter, raw["filters"])),
-        "as_of": datetime.fromisoformat(raw["as_of"]) if raw["as_of"] else None,
-        "history": _pairs(raw["history"]),
-    }
-    return Question(**{**raw, **changed})
+    parsed = _with(
+        raw,
+        collections=tuple(raw["collections"]),
+        mode=Mode(raw["mode"]),
+        filters=tuple(map(_filter, raw["filters"])),
+        as_of=datetime.fromisoformat(raw["as_of"]) if raw["as_of"] else None,
+        history=_pairs(raw["history"]),
+    )
+    return Question(**parsed)
 
 
 def _hit(raw: Json) -> Hit:
-    return Hit(**{**raw, "heading_path": tuple(raw["heading_path"])})
+    return Hit(**_with(raw, heading_path=tuple(raw["heading_path"])))
 
 
 def _evidence(raw: Json) -> Evidence:
-    return Evidence(**{**raw, "hit": _hit(raw["hit"])})
+    return Evidence(**_with(raw, hit=_hit(raw["hit"])))
 
 
 def _usage(raw: Json) -> dict[str, Usage]:
@@ -137,22 +142,24 @@ def _steps(raw: Sequence[Json]) -> tuple[Step, ...]:
 
 
 def _pack(raw: Json) -> EvidencePack:
-    changed: dict[str, Any] = {
-        "question": _question(raw["question"]),
-        "evidence": tuple(map(_evidence, raw["evidence"])),
-        "hits": tuple(map(_hit, raw["hits"])),
-        "steps": _steps(raw["steps"]),
-        "usage": _usage(raw["usage"]),
-    }
-    return EvidencePack(**{**raw, **changed})
+    parsed = _with(
+        raw,
+        question=_question(raw["question"]),
+        evidence=tuple(map(_evidence, raw["evidence"])),
+        hits=tuple(map(_hit, raw["hits"])),
+        steps=_steps(raw["steps"]),
+        usage=_usage(raw["usage"]),
+    )
+    return EvidencePack(**parsed)
 
 
 def _answer(raw: Json) -> Answer:
-    changed: dict[str, Any] = {
-        "citations": tuple(Citation(**citation) for citation in raw["citations"]),
-        "evidence": tuple(map(_evidence, raw["evidence"])),
-        "grounding": Grounding(raw["grounding"]["score"], tuple(raw["grounding"]["unsupported"])),
-        "usage": _usage(raw["usage"]),
-        "steps": _steps(raw["steps"]),
-    }
-    return Answer(**{**raw, **changed})
+    parsed = _with(
+        raw,
+        citations=tuple(Citation(**citation) for citation in raw["citations"]),
+        evidence=tuple(map(_evidence, raw["evidence"])),
+        grounding=Grounding(raw["grounding"]["score"], tuple(raw["grounding"]["unsupported"])),
+        usage=_usage(raw["usage"]),
+        steps=_steps(raw["steps"]),
+    )
+    return Answer(**parsed)

@@ -6,7 +6,7 @@ documents do talk of: the reader and the grounding check stand for that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.contracts import Hit, Question
@@ -40,21 +40,27 @@ def evidence_score(hit: Hit) -> float:
     return (covered + min(max(hit.scores["similarity"], 0.0), 1.0)) / 2
 
 
-def judge(question: Question, language: str, hits: Sequence[Hit], *, threshold: float) -> Verdict:
-    """Refuse when no hit's evidence score reaches the threshold.
+def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Mapping[str, float]) -> Verdict:
+    """Refuse when no hit's evidence score reaches its collection's threshold.
 
     Args:
         language: the question's, as `text.language` gives it.
-        threshold: for hits with a cosine; `LEXICAL_REFUSE_BELOW` holds for the others, unless the threshold is 0.
+        thresholds: collection → least score of a hit with a cosine. `LEXICAL_REFUSE_BELOW` holds for hits without
+            one, unless the threshold is 0, which refuses nothing that was found.
     """
-    best = max(hits, key=evidence_score, default=None)
+    best = max(hits, key=lambda hit: evidence_score(hit) - _needed(hit, thresholds), default=None)
     if best is None:
-        return Verdict(True, 0.0, threshold, _reason(question, language, None, 0, 0.0, threshold))
-    confidence = evidence_score(best)
-    needed = threshold if "similarity" in best.scores or threshold <= 0.0 else LEXICAL_REFUSE_BELOW
+        needed = min(thresholds.values(), default=0.0)
+        return Verdict(True, 0.0, needed, _reason(question, language, None, 0, 0.0, needed))
+    confidence, needed = evidence_score(best), _needed(best, thresholds)
     if confidence >= needed:
         return Verdict(False, confidence, needed, "", best)
     return Verdict(True, confidence, needed, _reason(question, language, best, len(hits), confidence, needed), best)
+
+
+def _needed(hit: Hit, thresholds: Mapping[str, float]) -> float:
+    threshold = thresholds.get(hit.collection, 0.0)
+    return threshold if "similarity" in hit.scores or threshold <= 0.0 else LEXICAL_REFUSE_BELOW
 
 
 def _reason(question: Question, language: str, best: Hit | None, hits: int, confidence: float, needed: float) -> str:

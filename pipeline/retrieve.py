@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,9 @@ class GraphRetriever(Protocol):
         ...
 
 
+@runtime_checkable
 class Metered(Protocol):
-    """A reranker that knows what its last call of this very question cost."""
+    """A reranker that also says what a call cost."""
 
     def score(self, question: str, passages: Sequence[str]) -> tuple[list[float], Usage]: ...
 
@@ -204,10 +205,9 @@ def _candidates(
         share = target.embedder.profile.lexical_weight if options.lexical_weight is None else options.lexical_weight
         scored, reach = _score([replace(hit, collection=target.collection) for hit in raw], query, share, weights[target.collection])
         hits += scored
-        listed.append(
-            {"collection": target.collection, "index": target.index, "revision": target.revision, "candidates": len(raw), "coverage": reach}
-            | ({"lexical_weight": share} if query.vector is not None and query.words + query.grams else {})
-        )
+        blended = query.vector is not None and bool(query.words + query.grams)
+        row: dict[str, object] = {"collection": target.collection, "index": target.index, "revision": target.revision}
+        listed.append({**row, "candidates": len(raw), "coverage": reach, "lexical_weight": share if blended else None})
     hits = _ordered(hits)
     detail = {
         "mode": str(question.mode),
@@ -260,8 +260,10 @@ def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[li
     started, lost, usage = perf_counter(), "", Usage(requests=1)
     passages = [passage(hit) for hit in hits]
     try:
-        metered = getattr(reranker, "score", None)
-        scores, usage = metered(question.text, passages) if callable(metered) else (reranker.rerank(question.text, passages), usage)
+        if isinstance(reranker, Metered):
+            scores, usage = reranker.score(question.text, passages)
+        else:
+            scores = reranker.rerank(question.text, passages)
         if len(scores) != len(hits) or not all(map(math.isfinite, scores)):
             raise BrokenContract(f"reranker {reranker.name} gave {len(scores)} scores for {len(hits)} passages, or one that is no number")
         hits = _ordered(_scored(hit, min(max(score, 0.0), 1.0), rerank=score) for hit, score in zip(hits, scores, strict=True))
