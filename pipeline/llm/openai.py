@@ -1,0 +1,250 @@
+"""Chat with any service that speaks OpenAI's protocol, through the official client."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from json import JSONDecodeError
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from pipeline import identity, registry
+from pipeline.contracts import Completion, Usage
+from pipeline.errors import BadRequest, BrokenContract, PipelineError, Unavailable
+from pipeline.http import check_address, error_word, failure, is_loopback, reach_hint, shown
+from pipeline.llm.providers import PROVIDERS, Provider
+from pipeline.protocols import Generation
+from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from openai import Omit, OpenAI, Stream
+    from openai.types import CompletionUsage
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
+
+SETTING = "DUJIANG_LLM"
+
+
+def build(settings: Settings) -> OpenAILLM:
+    """A reader for ``provider:MODEL``; connects at first use.
+
+    Raises BadRequest when the provider has no address of its own and the settings name none.
+    """
+    name, model = registry.split(settings.llm)
+    registry.find(dict.fromkeys(PROVIDERS, "pipeline.llm.openai:build"), name, what="llm")
+    provider = PROVIDERS[name]
+    address = settings.llm_base_url or provider.base_url
+    if not address:
+        raise BadRequest(f"the LLM {name!r} needs an address", hint=f"Set {SETTING}_BASE_URL.", code="bad_setting")
+    return OpenAILLM(name, model, provider, address, api_key=settings.llm_api_key, timeout_s=settings.request_timeout_s)
+
+
+class OpenAILLM:
+    """One model at one service. `timeout_s` is the longest silence: before the answer, or between two pieces of a stream."""
+
+    def __init__(self, service: str, model: str, provider: Provider, base_url: str, *, api_key: str = "", timeout_s: float = 60.0) -> None:
+        self.name = f"{service}:{model}"
+        self.revision = identity.fingerprint({"name": self.name, "address": shown(base_url)})[:12]
+        self.address = shown(base_url)
+        self._service = service
+        self._model = model
+        self._provider = provider
+        self._base_url = check_address(base_url, SETTING)
+        self._api_key = api_key
+        self._timeout_s = timeout_s
+        # another server behind an "openai" address knows the old name only
+        self._limit_key = provider.limit_key if base_url == provider.base_url or not provider.base_url else "max_tokens"
+        self._with_usage = True
+        self._lock = threading.Lock()
+        self._opened: OpenAI | None = None
+        self._pid = 0
+
+    def complete(self, messages: Sequence[tuple[str, str]], options: Generation) -> Completion:
+        """See the protocol. `text` is empty when the model ends without text, which `finish_reason` then explains."""
+        with self._typed():
+            answer = self._client().chat.completions.create(
+                model=self._model, messages=_roles(messages), extra_body=self._options(options), extra_headers=self._headers()
+            )
+        return self._completion(answer)
+
+    def stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Iterator[str | Completion]:
+        """See the protocol. Closing the iterator ends the request."""
+        pieces: list[str] = []
+        model, finish, usage = "", "", Usage(requests=1)
+        with self._typed(), self._open_stream(messages, options) as chunks:
+            for chunk in chunks:
+                piece, ended = self._delta(chunk)
+                model, finish = chunk.model or model, ended or finish
+                usage = _usage(chunk.usage) if chunk.usage else usage
+                if piece:
+                    pieces.append(piece)
+                    yield piece
+        if not finish:
+            raise self._unavailable("ended its stream before the answer was whole", "connection_lost")
+        yield Completion("".join(pieces), model or self._model, usage, finish)
+
+    def close(self) -> None:
+        """Close kept connections."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _open_stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Stream[ChatCompletionChunk]:
+        """Asks for usage with the stream; a service that refuses the question is asked once more without, then never again."""
+        from openai import BadRequestError, UnprocessableEntityError
+
+        def start() -> Stream[ChatCompletionChunk]:
+            extra = self._options(options)
+            if self._with_usage:
+                extra["stream_options"] = {"include_usage": True}
+            return self._client().chat.completions.create(
+                model=self._model, messages=_roles(messages), stream=True, extra_body=extra, extra_headers=self._headers()
+            )
+
+        try:
+            return start()
+        except (BadRequestError, UnprocessableEntityError):
+            if not self._with_usage:
+                raise
+            self._with_usage = False
+        try:
+            return start()
+        except (BadRequestError, UnprocessableEntityError):
+            # it was something else that was refused
+            self._with_usage = True
+            raise
+
+    def _delta(self, chunk: ChatCompletionChunk) -> tuple[str, str]:
+        """(piece, finish_reason) of a chunk, either empty. The client hands on whatever it could not read as this type."""
+        from openai.types.chat import ChatCompletionChunk
+        from openai.types.chat.chat_completion_chunk import Choice
+
+        if not isinstance(cast("object", chunk), ChatCompletionChunk):
+            raise self._broken("a piece that is not in OpenAI's form")
+        if not chunk.choices:
+            return "", ""
+        choice = chunk.choices[0]
+        if not isinstance(cast("object", choice), Choice):
+            raise self._broken("a piece that is not in OpenAI's form")
+        piece = choice.delta.content if choice.delta else ""
+        if piece is not None and not isinstance(cast("object", piece), str):
+            raise self._broken("a piece whose content is not text")
+        return piece or "", choice.finish_reason or ""
+
+    def _options(self, options: Generation) -> dict[str, object]:
+        given = {"temperature": options.temperature, "top_p": options.top_p, self._limit_key: options.max_tokens}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _headers(self) -> dict[str, str | Omit]:
+        """The client always sends a key of its own accord; a server without one may refuse any."""
+        from openai import Omit
+
+        if self._api_key and not self._provider.key_header:
+            return {}
+        return {"Authorization": Omit(), **({self._provider.key_header: self._api_key} if self._api_key else {})}
+
+    def _completion(self, answer: ChatCompletion) -> Completion:
+        from openai.types.chat import ChatCompletion
+
+        # the client hands on whatever it could not read as this type
+        if not isinstance(cast("object", answer), ChatCompletion) or not answer.choices:
+            raise self._broken("an answer without choices")
+        choice = answer.choices[0]
+        text = choice.message.content if choice.message else None
+        if text is not None and not isinstance(cast("object", text), str):
+            raise self._broken("an answer whose content is not text")
+        usage = _usage(answer.usage) if answer.usage else Usage(requests=1)
+        return Completion(text or "", answer.model or self._model, usage, choice.finish_reason or "stop")
+
+    @contextmanager
+    def _typed(self) -> Generator[None]:
+        """Turns the client's exceptions into ours; they are not chained, because theirs quote bodies."""
+        import openai
+
+        try:
+            yield
+        except openai.APITimeoutError:
+            raise self._unavailable(f"did not answer within {self._timeout_s:g} s", "timeout") from None
+        except openai.APIConnectionError:
+            raise self._unavailable("could not be reached or broke off the connection", "unreachable") from None
+        except openai.APIStatusError as error:
+            raise self._refused(error.status_code, error.response.headers, error.body) from None
+        except openai.APIError as error:
+            raise self._in_stream(error.body) from None
+        except (JSONDecodeError, UnicodeDecodeError, openai.OpenAIError):
+            raise self._broken("an answer that is not in OpenAI's form") from None
+
+    def _refused(self, status: int, headers: object, body: object) -> PipelineError:
+        from collections.abc import Mapping
+
+        word = error_word(body)
+        return failure(status, cast("Mapping[str, str]", headers), code="" if self._is_secret(word) else word, service=self._where(), setting=SETTING)
+
+    def _in_stream(self, body: object) -> PipelineError:
+        """An error event in a stream that began with 200, or an answer that the client found invalid."""
+        word = error_word(body)
+        if not word:
+            return self._broken("an answer that is not in OpenAI's form")
+        status = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "429": 429, "invalid_api_key": 401}.get(word, 503)
+        return failure(status, {}, code="" if self._is_secret(word) else word, service=self._where(), setting=SETTING)
+
+    def _is_secret(self, word: str) -> bool:
+        return bool(self._api_key) and self._api_key in word
+
+    def _client(self) -> OpenAI:
+        opened = self._opened
+        if opened is not None and self._pid == os.getpid():
+            return opened
+        with self._lock:
+            if self._opened is None or self._pid != os.getpid():
+                self._opened, self._pid = self._open(), os.getpid()
+            return self._opened
+
+    def _open(self) -> OpenAI:
+        import openai
+
+        parts = urlsplit(self._base_url)
+        return openai.OpenAI(
+            api_key=self._api_key or "none",
+            # userinfo stays in: the HTTP client makes basic authentication of it
+            base_url=urlunsplit(parts._replace(query="", fragment="")),
+            default_query=_query(parts.query),
+            default_headers={"User-Agent": "dujiang"},
+            timeout=self._timeout_s,
+            max_retries=0,
+            http_client=openai.DefaultHttpxClient(
+                trust_env=not is_loopback(self._base_url), verify=parts.scheme == "https", follow_redirects=False, timeout=self._timeout_s
+            ),
+        )
+
+    def _where(self) -> str:
+        return f"{self._service} at {self.address}"
+
+    def _unavailable(self, what: str, code: str) -> Unavailable:
+        return Unavailable(f"{self._where()} {what}", dependency=True, code=code, hint=reach_hint(self.address, SETTING))
+
+    def _broken(self, what: str) -> BrokenContract:
+        return BrokenContract(
+            f"{self._where()} sent {what} (model {self._model})",
+            hint=f"Check the model and the server behind {SETTING}_BASE_URL.",
+            code="bad_completion",
+        )
+
+
+def _query(text: str) -> dict[str, object]:
+    from urllib.parse import parse_qsl
+
+    return dict(parse_qsl(text))
+
+
+def _roles(messages: Sequence[tuple[str, str]]) -> list[ChatCompletionMessageParam]:
+    # half of a surrogate pair cannot be sent as JSON
+    return cast("list[ChatCompletionMessageParam]", [{"role": role, "content": text.encode("utf-8", "replace").decode()} for role, text in messages])
+
+
+def _usage(given: CompletionUsage) -> Usage:
+    """Some services send null where the type promises a number."""
+    prompt, completion, total = (cast("int | None", value) for value in (given.prompt_tokens, given.completion_tokens, given.total_tokens))
+    return Usage(prompt, completion, total, requests=1)
