@@ -13,13 +13,14 @@ from pipeline import load as loading
 from pipeline import parse as parsing
 from pipeline.chunk import packed as packed_chunks
 from pipeline.contracts import IndexedDocument, SourceItem, Stage, Vectors
-from pipeline.errors import Malformed, PipelineError, Superseded, Unchanged
+from pipeline.errors import Forbidden, Malformed, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
 from pipeline.parse import packed as packed_documents
 from workers import vectors as packed_vectors
 from workers.artifacts import Entry
 from workers.desk import Desk, Item
 from workers.ledger import batches
 from workers.ledger import refs as references
+from workers.ledger.work import Ref, Spent
 
 CHUNK_VERSION = 1
 EMBED_VERSION = 1
@@ -61,7 +62,7 @@ def parse(desk: Desk) -> None:
         item.keys[Stage.PARSE] = key
     found = desk.reuse(keys, Stage.PARSE)
     for key, ref in found.items():
-        desk.each(Stage.PARSE, [keys[key]], lambda item, ref=ref: _reload(desk, item, ref.pack, ref))
+        desk.each(Stage.PARSE, [keys[key]], lambda item, ref=ref: _reload(desk, item, ref))
     fresh = [item for item in desk.alive() if item.parsed is None]
     entries: list[Entry] = []
     for options, group in _by_options(fresh).items():
@@ -83,7 +84,7 @@ def _parse_key(desk: Desk, item: Item) -> str:
     return identity.artifact_key(desk.batch.collection.tenant, item.source_hash, Stage.PARSE, parsing.VERSION, options)
 
 
-def _reload(desk: Desk, item: Item, _pack: str, ref: references.Ref) -> None:
+def _reload(desk: Desk, item: Item, ref: Ref) -> None:
     item.parsed = packed_documents.load(desk.tools.artifacts.read([ref])[0])
 
 
@@ -183,18 +184,12 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
         _ask(desk, items[middle:], hashes, known)
         return
     desk.dimension = answer.vectors.shape[1]
-    desk.spent.append(batches_spent(answer.model, answer.tokens, len(texts), answer.requests))
+    desk.spent.append(Spent("build", answer.model, answer.tokens, units=len(texts), requests=answer.requests))
     known.update(zip(texts, answer.vectors, strict=True))
 
 
 def _about_a_document(error: PipelineError) -> bool:
-    from pipeline.errors import Forbidden, Retryable, Unauthorised, Unsupported
-
     return not isinstance(error, (Retryable, Unauthorised, Forbidden, Unsupported))
-
-
-def batches_spent(model: str, tokens: int | None, units: int, requests: int) -> batches.Spent:
-    return batches.Spent("build", model, tokens, units=units, requests=requests)
 
 
 def index(desk: Desk) -> None:

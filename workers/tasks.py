@@ -54,7 +54,6 @@ def register(app: Celery, settings: Settings, node: str, served: tuple[str, ...]
     crew = Crew(settings, app, node)
     for stage in queues.ORDER:
         app.task(name=stage.value, bind=False)(_task(stage, crew))
-    app.task(name="beat", bind=False)(_beat(crew))
     _signals(app, crew, node, served)
     return crew
 
@@ -71,17 +70,6 @@ def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
 
     run.__name__ = stage.value
     return run
-
-
-def _beat(crew: Crew) -> Callable[[], None]:
-    def beat() -> None:
-        from workers.sweep import sweep
-
-        runtime, feeder = crew.here()
-        sweep(feeder, runtime.broker)
-        feeder.tick(wait=False)
-
-    return beat
 
 
 def _progress(runtime: Runtime) -> None:

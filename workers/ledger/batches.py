@@ -13,7 +13,7 @@ from workers import queues
 from workers.ledger import balance
 from workers.ledger.engine import Database
 from workers.ledger.schema import artifact_refs, attempts, batches, collections, documents, usage
-from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Setback, Work
+from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Spent, Work
 
 CODE_VERSION = "0.1.0"
 POISON_AFTER = 3
@@ -123,7 +123,7 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         )
         if taken.rowcount != 1:
             return None
-        _write_refs(connection, outcome, now)
+        write_refs(connection, outcome.refs, now)
         _write_usage(connection, batch, outcome, now)
         if outcome.dimension is not None and batch.collection.dimension is None:
             connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(dimension=outcome.dimension))
@@ -132,7 +132,8 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         return issues
 
 
-def _write_refs(connection: Connection, outcome: Outcome, now: float) -> None:
+def write_refs(connection: Connection, refs: Sequence[Ref], now: float) -> None:
+    """Name artifacts in the ledger; the bytes are on disk already."""
     rows = [
         {
             "document_id": ref.document_id,
@@ -144,7 +145,7 @@ def _write_refs(connection: Connection, outcome: Outcome, now: float) -> None:
             "length": ref.length,
             "created_at": now,
         }
-        for ref in outcome.refs
+        for ref in refs
     ]
     if not rows:
         return

@@ -1,0 +1,288 @@
+"""The façade: everything that a way in may ask of the house."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.contracts import Answer, Lane, Question, Scalar, SearchResult
+from pipeline.errors import BadRequest, NotFound, PipelineError
+from pipeline.identity import index_name
+from workers.ledger import browse, catalog, intake, removal
+from workers.ledger.work import CollectionRow
+from workers.runtime import Runtime
+from workers.views import (
+    AuditView,
+    CheckView,
+    CollectionView,
+    DocumentView,
+    FailureView,
+    Incoming,
+    ItemView,
+    KeyView,
+    Page,
+    Principal,
+    RunView,
+    StatusView,
+)
+
+if TYPE_CHECKING:
+    from workers.asking import Asking
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_METADATA: Mapping[str, Scalar | list[str]] = MappingProxyType({})
+POLL_S = 0.2
+
+
+class Platform:
+    """One tenant-aware door to ledger, store and question path. Safe for threads. Use it in a `with` block."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.settings = runtime.settings
+        self.db = runtime.db
+        self._asking: Asking | None = None
+
+    def __enter__(self) -> Platform:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.runtime.close()
+
+    # ------------------------------------------------------------ collections
+
+    def create_collection(
+        self, name: str, *, chunker: str = "", embedder: str = "", tenant: str = "default", options: Mapping[str, str] = NOTHING
+    ) -> CollectionView:
+        """Make a collection, or give back the one that has the same options. Raises Conflict, BadRequest."""
+        from workers.collecting import create
+
+        return self._collection_view(create(self.runtime, name, chunker=chunker, embedder=embedder, tenant=tenant, options=options))
+
+    def collections(self, *, tenant: str = "default", limit: int = 100, after: str = "") -> Page[CollectionView]:
+        """By name."""
+        rows = [row for row in catalog.every(self.db, tenant) if row.name > after]
+        views = tuple(self._collection_view(row) for row in rows[:limit])
+        return Page(views, views[0].name if views else None, views[-1].name if views else None, len(rows) > limit)
+
+    def collection(self, name: str, *, tenant: str = "default") -> CollectionView:
+        """Raises NotFound."""
+        return self._collection_view(catalog.find(self.db, tenant, name))
+
+    def delete_collection(self, name: str, *, tenant: str = "default") -> int:
+        """Remove a collection with all its documents; returns how many there were. Raises NotFound, Unavailable."""
+        row = catalog.find(self.db, tenant, name)
+        number = removal.detach_collection(self.db, row.id)
+        self.runtime.open_store(self.settings.store_url, writer=True).drop(self._index(row))
+        self._purge(row)
+        removal.forget_collection(self.db, row.id)
+        catalog.remove(self.db, row.id)
+        return number
+
+    def _collection_view(self, row: CollectionRow) -> CollectionView:
+        documents, chunks = browse.totals(self.db, row.id)
+        return CollectionView(
+            row.name, row.chunker, row.embedder, row.dimension, row.store_url, row.generation, row.revision, documents, chunks, catalog.moment(row.created_at)
+        )
+
+    def _index(self, row: CollectionRow) -> str:
+        return index_name(row.tenant, row.name, row.generation)
+
+    def _purge(self, row: CollectionRow) -> None:
+        # Answers of an older revision are never served, so a cache that is away keeps nothing wrong.
+        if self.runtime.cache is not None:
+            try:
+                self.runtime.cache.purge(f"{row.tenant}/{row.name}")
+            except PipelineError:
+                return
+
+    # ------------------------------------------------------------ ingest and runs
+
+    def ingest(
+        self,
+        collection: str,
+        items: Iterable[Incoming],
+        *,
+        lane: Lane = Lane.BULK,
+        metadata: Mapping[str, Scalar | list[str]] = NO_METADATA,
+        source: str = "",
+        tenant: str = "default",
+        options: Mapping[str, str] = NOTHING,
+    ) -> RunView:
+        """Write a run and its documents into the ledger; workers do the rest.
+
+        Unchanged documents are recognised here, by the hash of their bytes, before any worker is asked. The collection is
+        made when it is missing. Raises BadRequest, Unavailable; one bad document is a failure of its own and ends nothing.
+        """
+        from workers.collecting import create, take
+
+        row = create(self.runtime, collection, tenant=tenant)
+        run_id = intake.open_run(self.db, row, source=source, lane=lane)
+        complete = False
+        try:
+            take(self.runtime, row, run_id, items, lane=lane, metadata=metadata, options=options)
+            complete = True
+        finally:
+            intake.close_scan(self.db, run_id, complete=complete)
+        return self.run(browse.run_name(run_id))
+
+    def run(self, run_id: str, *, tenant: str | None = None) -> RunView:
+        """Raises NotFound."""
+        return browse.run(self.db, run_id, tenant=tenant)
+
+    def runs(self, *, tenant: str = "default", collection: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
+        """Newest first."""
+        return browse.run_list(self.db, tenant=tenant, collection=collection, limit=limit, after=after)
+
+    def run_items(self, run_id: str, *, outcome: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
+        """The list behind each number of a run."""
+        return browse.items(self.db, run_id, outcome=outcome, limit=limit, after=after)
+
+    def cancel(self, run_id: str) -> RunView:
+        """Stop what has not finished; a finished run stays as it is."""
+        intake.stop(self.db, browse.run_number(run_id))
+        return self.run(run_id)
+
+    def pause(self, run_id: str) -> RunView:
+        intake.hold(self.db, browse.run_number(run_id), paused=True)
+        return self.run(run_id)
+
+    def resume(self, run_id: str) -> RunView:
+        intake.hold(self.db, browse.run_number(run_id), paused=False)
+        return self.run(run_id)
+
+    def wait(self, run_id: str, *, timeout_s: float | None = None, on_progress: Callable[[RunView], None] | None = None) -> RunView:
+        """Look at a run until it has finished, or `timeout_s` has passed; gives its last state."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            view = self.run(run_id)
+            if on_progress is not None:
+                on_progress(view)
+            if view.finished or (until is not None and time.monotonic() >= until):
+                return view
+            time.sleep(POLL_S)
+
+    # ------------------------------------------------------------ failures and documents
+
+    def failures(
+        self, *, tenant: str = "default", collection: str = "", run_id: str = "", code: str = "", limit: int = 100, after: str = ""
+    ) -> Page[FailureView]:
+        return browse.failures(self.db, tenant=tenant, collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+
+    def failure(self, document_id: str, *, tenant: str = "default") -> FailureView:
+        """With the traceback, where there is one. Raises NotFound."""
+        return browse.failure(self.db, document_id, tenant=tenant)
+
+    def documents(self, collection: str, *, tenant: str = "default", status: str = "", limit: int = 100, after: str = "") -> Page[DocumentView]:
+        row = catalog.find(self.db, tenant, collection)
+        return browse.document_list(self.db, row.id, row.name, status=status, limit=limit, after=after)
+
+    def document(self, collection: str, document_id: str, *, tenant: str = "default", text: bool = False) -> DocumentView:
+        """Raises NotFound."""
+        from dataclasses import replace
+
+        row = catalog.find(self.db, tenant, collection)
+        view = browse.document(self.db, row.id, row.name, document_id)
+        if text and view.version is not None:
+            view = replace(view, text=self.document_text(collection, document_id, tenant=tenant))
+        return view
+
+    def document_text(self, collection: str, document_id: str, start_char: int = 0, end_char: int | None = None, *, tenant: str = "default") -> str:
+        """The version that answers now, code points `start_char` to `end_char`. Raises NotFound, BadRequest."""
+        if start_char < 0 or (end_char is not None and end_char < start_char):
+            raise BadRequest(f"{start_char}:{end_char} is no span", hint="Give 0 <= start_char <= end_char.", pointer="/start_char")
+        row = catalog.find(self.db, tenant, collection)
+        view = browse.document(self.db, row.id, row.name, document_id)
+        if view.version is None:
+            raise NotFound(f"document {document_id!r} has no version that answers yet", hint="Wait for its run, or look at its failure.", code="document_not_indexed")
+        return self.runtime.reader_store.text(self._index(row), document_id, start_char, end_char)
+
+    def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
+        """Remove a document from index, artifacts and ledger text. Raises NotFound, Unavailable: then ask again."""
+        row = catalog.find(self.db, tenant, collection)
+        removal.detach(self.db, row.id, document_id)
+        self.runtime.open_store(self.settings.store_url, writer=True).delete(self._index(row), [document_id])
+        packs = removal.forget(self.db, document_id)
+        catalog.bump(self.db, row.id)
+        self._purge(row)
+        removal.drop_packs(self.db, self.runtime.artifacts, packs)
+
+    # ------------------------------------------------------------ questions
+
+    def _questions(self) -> Asking:
+        if self._asking is None:
+            from workers.asking import Asking
+
+            self._asking = Asking(self.runtime)
+        return self._asking
+
+    def search(self, question: Question) -> SearchResult:
+        """Ranked chunks. Raises NotFound for an unknown collection, Unavailable when a dependency is away."""
+        return self._questions().search(question)
+
+    def ask(self, question: Question) -> Answer:
+        """Cited answer or refusal."""
+        return self._questions().ask(question)
+
+    def stream(self, question: Question) -> Iterator[str | Answer]:
+        """Pieces of the answer as they come, then the whole Answer."""
+        return self._questions().stream(question)
+
+    # ------------------------------------------------------------ watching
+
+    def audit(self, collection: str = "", *, tenant: str = "default") -> AuditView:
+        """What the store really holds, beside what the ledger says."""
+        from workers.audit import audit
+
+        return audit(self.runtime, collection, tenant=tenant)
+
+    def status(self) -> StatusView:
+        from workers.watch import status
+
+        return status(self.runtime)
+
+    def doctor(self) -> list[CheckView]:
+        from workers.watch import doctor
+
+        return doctor(self.runtime)
+
+    def metrics(self) -> str:
+        """Prometheus text, from the ledger."""
+        from workers.watch import metrics
+
+        return metrics(self.runtime)
+
+    # ------------------------------------------------------------ keys and requests
+
+    def create_key(
+        self, name: str, *, collections: Sequence[str] = (), permissions: Sequence[str] = ("read", "write"), tenant: str = "default"
+    ) -> KeyView:
+        """With the secret, this once."""
+        return catalog.create_key(self.db, name, collections, permissions, tenant)
+
+    def keys(self, *, tenant: str = "default") -> list[KeyView]:
+        return catalog.keys(self.db, tenant)
+
+    def revoke_key(self, key_id: str, *, tenant: str = "default") -> None:
+        catalog.revoke_key(self.db, key_id, tenant)
+
+    def has_keys(self) -> bool:
+        return catalog.has_keys(self.db)
+
+    def authenticate(self, secret: str) -> Principal:
+        """Raises Unauthorised."""
+        return catalog.authenticate(self.db, secret)
+
+    def remember(self, principal_key: str, route: str, idempotency_key: str, payload_hash: str) -> tuple[int, bytes] | None:
+        return catalog.remember(self.db, principal_key, route, idempotency_key, payload_hash)
+
+    def recall(self, principal_key: str, route: str, idempotency_key: str, status: int, body: bytes) -> None:
+        catalog.recall(self.db, principal_key, route, idempotency_key, status, body)
+
+    def forget(self, principal_key: str, route: str, idempotency_key: str) -> None:
+        catalog.forget(self.db, principal_key, route, idempotency_key)

@@ -1,0 +1,306 @@
+"""What people are shown: every number is a COUNT over rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from pipeline.errors import NotFound
+from workers import queues
+from workers.ledger.batches import counts_by_queue
+from workers.ledger.catalog import moment
+from workers.ledger.engine import Database
+from workers.ledger.schema import batches, documents, run_items, runs, usage
+from workers.views import DocumentView, FailureView, ItemView, Page, QueueView, RunView, UsageView
+
+T = TypeVar("T")
+RUN = "run_"
+
+
+def run_name(number: int) -> str:
+    """``run_42``."""
+    return f"{RUN}{number}"
+
+
+def run_number(name: str) -> int:
+    """Raises NotFound when it is no run id."""
+    digits = name.removeprefix(RUN)
+    if not digits.isdigit() or len(digits) > 15:
+        raise NotFound(f"there is no run {name!r}", hint="`dujiang runs list` shows those there are.", code="run_not_found")
+    return int(digits)
+
+
+def run(db: Database, name: str, *, tenant: str | None = None, failures: int = 100) -> RunView:
+    """Raises NotFound."""
+    with db.read() as connection:
+        row = connection.execute(select(runs).where(runs.c.id == run_number(name))).first()
+        if row is None or (tenant is not None and row.tenant != tenant):
+            raise NotFound(f"there is no run {name!r}", hint="`dujiang runs list` shows those there are.", code="run_not_found")
+        return _run(connection, row, db.now(connection), failures)
+
+
+def run_list(db: Database, *, tenant: str, collection: str, limit: int, after: str) -> Page[RunView]:
+    """Newest first."""
+    query = select(runs).where(runs.c.tenant == tenant).order_by(runs.c.id.desc()).limit(limit + 1)
+    if collection:
+        query = query.where(runs.c.collection == collection)
+    if after:
+        query = query.where(runs.c.id < run_number(after))
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+        views = tuple(_run(connection, row, db.now(connection), 0) for row in rows[:limit])
+    return _page(views, [view.run_id for view in views], len(rows) > limit)
+
+
+def _page(views: Sequence[T], ids: Sequence[str], more: bool) -> Page[T]:
+    return Page(tuple(views), ids[0] if ids else None, ids[-1] if ids else None, more)
+
+
+def _run(connection: Connection, row: Row[tuple[object, ...]], now: float, failures: int) -> RunView:
+    counts: dict[str, int] = {}
+    chunks = 0
+    for outcome, number, size in connection.execute(
+        select(run_items.c.outcome, func.count(), func.sum(run_items.c.chunks)).where(run_items.c.run_id == row.id).group_by(run_items.c.outcome)
+    ):
+        counts[outcome] = number
+        chunks += int(size or 0)
+    spent, calls = _usage(connection, f"run:{row.id}")
+    failed: tuple[FailureView, ...] = ()
+    if failures and counts.get("failed"):
+        query = _failures().join(run_items, run_items.c.document_id == documents.c.id).where(run_items.c.run_id == row.id, run_items.c.outcome == "failed")
+        failed = tuple(_failure(found) for found in connection.execute(query.order_by(documents.c.key).limit(failures)))
+    ended = row.finished_at
+    return RunView(
+        run_id=run_name(row.id),
+        collection=row.collection,
+        status="running" if row.status == "cancelling" else row.status,
+        discovered=sum(counts.values()),
+        indexed=counts.get("indexed", 0),
+        unchanged=counts.get("unchanged", 0),
+        skipped=counts.get("skipped", 0),
+        failed=counts.get("failed", 0),
+        cancelled=counts.get("cancelled", 0),
+        deleted=row.deleted,
+        chunks=chunks,
+        started_at=moment(row.started_at),
+        finished_at=moment(ended) if ended else None,
+        duration_s=round((ended or now) - row.started_at, 3),
+        usage={"build": spent},
+        model_calls=calls,
+        failures=failed,
+        lane=row.lane,
+        source=row.source,
+        stages=_positions(connection, row.id, counts) if not ended else {},
+        warnings=tuple(json.loads(row.warnings)),
+    )
+
+
+def _positions(connection: Connection, run_id: int, counts: Mapping[str, int]) -> dict[str, int]:
+    found = {stage.value: 0 for stage in queues.ORDER}
+    if counts.get("pending"):
+        rows = connection.execute(
+            select(documents.c.stage, func.count())
+            .where(documents.c.run_id == run_id, documents.c.status.in_(("ready", "queued", "retry")))
+            .group_by(documents.c.stage)
+        )
+        for stage, number in rows:
+            found[stage] = number
+    return found | {"done": sum(number for outcome, number in counts.items() if outcome != "pending")}
+
+
+def _usage(connection: Connection, owner: str) -> tuple[UsageView, dict[str, int]]:
+    row = connection.execute(
+        select(
+            func.sum(usage.c.input_tokens), func.sum(usage.c.output_tokens), func.sum(usage.c.requests), func.sum(usage.c.retries)
+        ).where(usage.c.owner == owner)
+    ).one()
+    prompt, completion, requests, retries = (int(value) if value is not None else None for value in row)
+    total = None if prompt is None else prompt + (completion or 0)
+    return UsageView(prompt, completion, total, requests or 0, retries or 0), {"embed": requests or 0, "llm": 0}
+
+
+def items(db: Database, name: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
+    """The list behind each number of a run."""
+    query = (
+        select(run_items.c.document_id, run_items.c.outcome, run_items.c.detail, documents.c.key)
+        .outerjoin(documents, documents.c.id == run_items.c.document_id)
+        .where(run_items.c.run_id == run_number(name), run_items.c.document_id > after)
+        .order_by(run_items.c.document_id)
+        .limit(limit + 1)
+    )
+    if outcome:
+        query = query.where(run_items.c.outcome == outcome)
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+    views = [ItemView(row.document_id, row.key or "", row.outcome, row.detail) for row in rows[:limit]]
+    return _page(views, [view.document_id for view in views], len(rows) > limit)
+
+
+def _failures() -> Select[tuple[object, ...]]:
+    return select(
+        documents.c.id,
+        documents.c.key,
+        documents.c.error_stage,
+        documents.c.error_code,
+        documents.c.error_detail,
+        documents.c.error_hint,
+        documents.c.error_trace,
+        documents.c.attempts,
+        documents.c.updated_at,
+        documents.c.run_id,
+        runs.c.collection,
+    ).join(runs, runs.c.id == documents.c.run_id)
+
+
+def _failure(row: Row[tuple[object, ...]], *, trace: bool = False) -> FailureView:
+    return FailureView(
+        document_id=row.id,
+        document=row.key,
+        stage=row.error_stage,
+        code=row.error_code,
+        detail=row.error_detail,
+        hint=row.error_hint,
+        attempts=max(1, row.attempts),
+        at=moment(row.updated_at),
+        collection=row.collection,
+        run_id=run_name(row.run_id),
+        traceback=(row.error_trace or None) if trace else None,
+    )
+
+
+def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
+    """Dead letters: a view on the ledger."""
+    query = _failures().where(documents.c.status == "dead", documents.c.tenant == tenant, documents.c.id > after).order_by(documents.c.id).limit(limit + 1)
+    if collection:
+        query = query.where(runs.c.collection == collection)
+    if run_id:
+        query = query.where(documents.c.run_id == run_number(run_id))
+    if code:
+        query = query.where(documents.c.error_code == code)
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+    views = [_failure(row) for row in rows[:limit]]
+    return _page(views, [view.document_id for view in views], len(rows) > limit)
+
+
+def failure(db: Database, document_id: str, *, tenant: str) -> FailureView:
+    """One dead letter with its traceback. Raises NotFound."""
+    with db.read() as connection:
+        row = connection.execute(_failures().where(documents.c.id == document_id, documents.c.tenant == tenant, documents.c.status == "dead")).first()
+    if row is None:
+        raise NotFound(f"no failed document has the id {document_id!r}", hint="`dujiang failures list` shows those there are.", code="failure_not_found")
+    return _failure(row, trace=True)
+
+
+def _status() -> Select[tuple[object, ...]]:
+    return select(documents, batches.c.status.label("batch_status")).outerjoin(batches, batches.c.id == documents.c.batch_id)
+
+
+def _document(row: Row[tuple[object, ...]], collection: str) -> DocumentView:
+    status = "leased" if row.status == "queued" and row.batch_status == "leased" else row.status
+    stopped = None
+    if row.error_code and row.status in ("dead", "retry"):
+        stopped = FailureView(
+            row.id, row.key, row.error_stage, row.error_code, row.error_detail, row.error_hint, max(1, row.attempts), moment(row.updated_at), collection, run_name(row.run_id)
+        )
+    return DocumentView(
+        document_id=row.id,
+        collection=collection,
+        document=row.key,
+        title=row.title,
+        url=row.url,
+        media_type=row.media_type,
+        stage=row.stage,
+        status=status,
+        version=row.live_version,
+        chunks=row.live_chunks,
+        bytes=row.size,
+        metadata=json.loads(row.meta),
+        updated_at=moment(row.updated_at),
+        failure=stopped,
+    )
+
+
+def document_list(db: Database, collection_id: str, collection: str, *, status: str, limit: int, after: str) -> Page[DocumentView]:
+    """Documents by id, deleted ones left out."""
+    query = _status().where(documents.c.collection_id == collection_id, documents.c.id > after).order_by(documents.c.id).limit(limit + 1)
+    if status == "leased":
+        query = query.where(batches.c.status == "leased")
+    elif status:
+        query = query.where(documents.c.status == status)
+    else:
+        query = query.where(documents.c.status != "deleted")
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+    views = [_document(row, collection) for row in rows[:limit]]
+    return _page(views, [view.document_id for view in views], len(rows) > limit)
+
+
+def document(db: Database, collection_id: str, collection: str, document_id: str) -> DocumentView:
+    """Raises NotFound."""
+    with db.read() as connection:
+        row = connection.execute(
+            _status().where(documents.c.collection_id == collection_id, documents.c.id == document_id, documents.c.status != "deleted")
+        ).first()
+    if row is None:
+        raise NotFound(f"collection {collection!r} has no document {document_id!r}", hint="`dujiang documents list` shows those there are.", code="document_not_found")
+    return _document(row, collection)
+
+
+def totals(db: Database, collection_id: str) -> tuple[int, int]:
+    """(documents, chunks) that answer now."""
+    with db.read() as connection:
+        row = connection.execute(
+            select(func.count(), func.sum(documents.c.live_chunks)).where(documents.c.collection_id == collection_id, documents.c.live_version.is_not(None))
+        ).one()
+    return int(row[0]), int(row[1] or 0)
+
+
+def live(db: Database, collection_id: str) -> dict[str, tuple[int, str]]:
+    """Document id → (version that answers, key)."""
+    with db.read() as connection:
+        rows = connection.execute(
+            select(documents.c.id, documents.c.live_version, documents.c.key).where(documents.c.collection_id == collection_id, documents.c.live_version.is_not(None))
+        )
+        return {row.id: (row.live_version, row.key) for row in rows}
+
+
+def queue_views(db: Database, consumers: Mapping[str, int] | None) -> dict[str, QueueView]:
+    """Every queue with what waits for it."""
+    with db.read() as connection:
+        now = db.now(connection)
+        opened = counts_by_queue(connection)
+        waiting: dict[str, tuple[int, float]] = {}
+        rows = connection.execute(
+            select(documents.c.stage, documents.c.lane, documents.c.route, func.count(), func.min(documents.c.updated_at))
+            .where(documents.c.status.in_(("ready", "retry")))
+            .group_by(documents.c.stage, documents.c.lane, documents.c.route)
+        )
+        for stage, lane, route, number, oldest in rows:
+            name = f"{queues.PREFIX}{'parse' if route == 'fused' and stage in ('load', 'chunk') else stage}.{lane}"
+            before, age = waiting.get(name, (0, now))
+            waiting[name] = (before + number, min(age, oldest))
+    views: dict[str, QueueView] = {}
+    for name in queues.all_queues():
+        ready, since = waiting.get(name, (0, now))
+        counts = opened.get(name, {})
+        views[name] = QueueView(
+            ready, counts.get("queued", 0), counts.get("leased", 0), round(now - since, 1) if ready else None, None if consumers is None else consumers.get(name, 0)
+        )
+    return views
+
+
+def document_statuses(db: Database) -> dict[str, int]:
+    """Documents by status."""
+    with db.read() as connection:
+        found = dict(connection.execute(select(documents.c.status, func.count()).group_by(documents.c.status)).all())
+        leased = connection.scalar(
+            select(func.count()).select_from(documents.join(batches, batches.c.id == documents.c.batch_id)).where(batches.c.status == "leased")
+        )
+    if leased:
+        found["queued"] = found.get("queued", 0) - leased
+        found["leased"] = leased
+    return {status: number for status, number in found.items() if number and status != "deleted"}
