@@ -1,0 +1,25 @@
+"""What every test may use: the real servers of tests/servers, and an account of what this machine lacks."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from tests.servers import LACKING
+
+pytest_plugins = [name for name in ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.servers.redis") if find_spec(name)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name and count the tests that were skipped for want of a server, apart from other skips."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+            if reason.startswith(LACKING):
+                counts[reason] = counts.get(reason, 0) + 1
+    if counts:
+        terminalreporter.section("not tested on this machine")
+        for reason, number in sorted(counts.items()):
+            terminalreporter.line(f"{number} skipped: {reason}")

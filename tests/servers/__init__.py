@@ -1,0 +1,23 @@
+"""Real servers for the tests, each started by a module of its own and stopped with the test process."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import pytest
+
+LACKING = "this machine lacks "
+"""How the reason of such a skip begins; the terminal summary counts by it."""
+
+
+class Lacking(Exception):
+    """The machine has not got what a server needs; the message says what and how to get it."""
+
+
+def lacking(what: str, reason: str) -> NoReturn:
+    """Skip the test, naming what is missing; fail instead where the environment variable CI is set."""
+    message = f"{LACKING}{what}: {reason}"
+    if os.environ.get("CI"):
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
