@@ -1,0 +1,208 @@
+"""Writing and deleting documents: new before old, and the head decides.
+
+A crash leaves, by the place where it happens: rows of a version without a head (never shown, overwritten by the
+repeat), or a new head beside older rows (never shown, deleted by the next write of the document or by `purge`).
+Rows of a higher version than the visible one are left alone: their writer may be about to make them visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.contracts import IndexedDocument
+from pipeline.errors import BrokenContract, PipelineError, TooLarge, Unavailable
+from pipeline.protocols import WriteOutcome
+from pipeline.stores import elasticsearch_bulk as bulk
+from pipeline.stores import elasticsearch_rows as rows
+from pipeline.stores.elasticsearch_bulk import Operation, Refusal
+from pipeline.stores.elasticsearch_client import Client, Json
+from pipeline.stores.elasticsearch_rows import Head
+
+WINDOW = 10_000
+"""Ids found by one search: Elasticsearch's own default limit."""
+CLAUSES = 100
+"""Documents named in one query: six clauses each, and Elasticsearch refuses more than 1,024."""
+CONTESTS = 20
+"""Times that a head may be overtaken before the batch is given back."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The state of one call of `write`."""
+
+    collection: str
+    pending: dict[str, IndexedDocument]
+    """Neither visible, nor superseded, nor refused yet."""
+    heads: dict[str, Head]
+    """As last read."""
+    written: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    retired: list[Head] = field(default_factory=list[Head])
+    visible: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
+    """Document id, visible version and its number of chunks, where rows may have been left behind."""
+    parts: dict[str, int] = field(default_factory=dict[str, int])
+    """Body records of each document."""
+    problems: dict[str, PipelineError] = field(default_factory=dict[str, PipelineError])
+
+    def flip(self, document: IndexedDocument) -> Operation:
+        """The write that makes the version visible, if the head is still as it was read."""
+        name = document.document_id
+        seen = self.heads[name].seen if name in self.heads else None
+        return bulk.put_if(name, name, rows.head_source(document, self.parts[name]), seen=seen)
+
+    def settle(self, document: IndexedDocument) -> None:
+        """Note a document whose version is visible now."""
+        name = document.document_id
+        self.written.add((name, document.version))
+        self.visible.append((name, document.version, len(document.chunks)))
+        if name in self.heads and self.heads[name].version < document.version:
+            self.retired.append(self.heads[name])
+
+    def fail(self, document_id: str, problem: PipelineError) -> None:
+        self.problems.setdefault(document_id, problem)
+        self.pending.pop(document_id, None)
+
+    def refuse(self, refusals: Iterable[Refusal]) -> None:
+        for refusal in refusals:
+            name = refusal.operation.owner
+            if refusal.status == 413:
+                detail = f"document {name} has a record that Elasticsearch finds too large"
+                self.fail(name, TooLarge(detail, hint="Split the document, or raise http.max_content_length of Elasticsearch.", document=name))
+            else:
+                self.fail(name, BrokenContract(f"Elasticsearch refused a record of document {name} ({refusal.kind})", document=name))
+
+    def drop_superseded(self) -> None:
+        for name in [n for n, d in self.pending.items() if n in self.heads and self.heads[n].version > d.version]:
+            del self.pending[name]
+
+
+class Writer:
+    """The writing half of the store.
+
+    Args:
+        pauses_s, sleep: see `elasticsearch_bulk.send`.
+    """
+
+    def __init__(self, client: Client, *, pauses_s: Sequence[float], sleep: Callable[[float], None]) -> None:
+        self._client = client
+        self._pauses_s = pauses_s
+        self._sleep = sleep
+
+    def write(self, collection: str, dimension: int, documents: Sequence[IndexedDocument]) -> list[WriteOutcome]:
+        """See `Store.write`. Raises the first refused document's error once all others are visible."""
+        highest: dict[str, IndexedDocument] = {}
+        for document in documents:
+            if document.document_id not in highest or highest[document.document_id].version <= document.version:
+                highest[document.document_id] = document
+        batch = _Batch(collection, highest, rows.heads(self._client, collection, list(highest)))
+        batch.drop_superseded()
+        batch.refuse(self._send(collection, self._rows(batch, dimension)))
+        batch.refuse(self._send(f"{collection}-documents", self._bodies(batch)))
+        if batch.pending:
+            self.refresh(collection)
+            self._flip(batch)
+            if self.clean(collection, batch.visible, batch.retired):
+                self.refresh(collection)
+        if batch.problems:
+            raise next(iter(batch.problems.values()))
+        return [WriteOutcome(d.document_id, d.version, (d.document_id, d.version) in batch.written, len(d.chunks)) for d in documents]
+
+    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
+        """See `Store.delete`. Heads first: from there on nothing of a document is shown."""
+        gone: list[Head] = []
+        waiting = list(document_ids)
+        for _ in range(CONTESTS):
+            found = rows.heads(self._client, collection, waiting)
+            lost = {r.operation.owner for r in self._send(f"{collection}-documents", (bulk.remove(n, n, seen=h.seen) for n, h in found.items()))}
+            gone += [head for name, head in found.items() if name not in lost]
+            waiting = list(lost)
+            if not waiting:
+                break
+        if gone:
+            self.clean(collection, [(head.document_id, head.version + 1, 0) for head in gone], gone)
+            self.refresh(f"{collection},{collection}-documents")
+        if waiting:
+            raise Unavailable(f"documents of collection {collection} change faster than they can be deleted", dependency=True)
+        return len(gone)
+
+    def clean(self, collection: str, visible: Sequence[tuple[str, int, int]], retired: Sequence[Head]) -> int:
+        """Delete what lies below the visible versions; returns how many chunk rows went.
+
+        Args:
+            visible: document id, visible version, number of its chunks.
+            retired: heads that were replaced or deleted: they tell which bodies to delete without a refresh.
+        """
+        removed = 0
+        for start in range(0, len(visible), CLAUSES):
+            query = _left_behind(visible[start : start + CLAUSES])
+            while True:
+                body: Json = {"size": WINDOW, "_source": False, "docvalue_fields": ["record"], "query": query}
+                found = self._client.search(f"/{collection},{collection}-documents/_search", body)["hits"]["hits"]
+                kinds: dict[str, list[str]] = {"chunk": [], "body": []}
+                for one in found:
+                    kinds[str(one["fields"]["record"][0])].append(one["_id"])
+                self.remove(collection, kinds["chunk"])
+                self.remove(f"{collection}-documents", kinds["body"])
+                removed += len(kinds["chunk"])
+                if len(found) < WINDOW:
+                    break
+                self.refresh(f"{collection},{collection}-documents")
+        self.remove(f"{collection}-documents", [rows.row_id(head.document_id, head.version, part) for head in retired for part in range(head.parts)])
+        return removed
+
+    def remove(self, index: str, ids: Sequence[str]) -> None:
+        """Delete records by id; missing ones are no error."""
+        self._send(index, (bulk.remove("", name) for name in ids))
+
+    def refresh(self, index: str) -> None:
+        """Make all that was written so far searchable."""
+        self._client.call("POST", f"/{index}/_refresh")
+
+    def _rows(self, batch: _Batch, dimension: int) -> Iterator[Operation]:
+        """Chunk rows of all documents that can be written; the others fail here, before anything of them is sent."""
+        as_base64 = self._client.takes_base64
+        for document in list(batch.pending.values()):
+            try:
+                rows.check(document, dimension)
+                encoded = list(rows.rows(document, as_base64=as_base64))
+            except BrokenContract as problem:
+                batch.fail(document.document_id, problem)
+            else:
+                yield from encoded
+
+    def _bodies(self, batch: _Batch) -> Iterator[Operation]:
+        for document in list(batch.pending.values()):
+            encoded = rows.bodies(document)
+            batch.parts[document.document_id] = len(encoded)
+            yield from encoded
+
+    def _flip(self, batch: _Batch) -> None:
+        """Write the heads over exactly the state that was read; whoever was overtaken looks again."""
+        for _ in range(CONTESTS):
+            refusals = self._send(f"{batch.collection}-documents", [batch.flip(document) for document in batch.pending.values()])
+            batch.refuse(refusal for refusal in refusals if refusal.status != 409)
+            overtaken = {refusal.operation.owner for refusal in refusals if refusal.status == 409}
+            for name in [name for name in batch.pending if name not in overtaken]:
+                batch.settle(batch.pending.pop(name))
+            if not batch.pending:
+                return
+            heads = rows.heads(self._client, batch.collection, list(batch.pending))
+            for name in batch.pending:
+                batch.heads.pop(name, None)
+            batch.heads |= heads
+            batch.visible += [(h.document_id, h.version, h.chunks) for n, h in heads.items() if h.version > batch.pending[n].version]
+            batch.drop_superseded()
+        raise Unavailable(f"documents of collection {batch.collection} change faster than they can be written", dependency=True)
+
+    def _send(self, index: str, operations: Iterable[Operation]) -> list[Refusal]:
+        return bulk.send(self._client, index, operations, pauses_s=self._pauses_s, sleep=self._sleep)
+
+
+def _left_behind(visible: Sequence[tuple[str, int, int]]) -> Json:
+    """Rows and bodies of lower versions, and rows behind the end of the visible one."""
+    old: list[Json] = []
+    for document_id, version, chunks in visible:
+        lower: Json = {"range": {"version": {"lt": version}}}
+        behind: Json = {"bool": {"filter": [{"term": {"version": version}}, {"term": {"record": "chunk"}}, {"range": {"ordinal": {"gte": chunks}}}]}}
+        old.append({"bool": {"filter": [{"term": {"document_id": document_id}}, {"bool": {"should": [lower, behind]}}]}})
+    return {"bool": {"should": old, "minimum_should_match": 1, "must_not": [{"term": {"record": "head"}}]}}
