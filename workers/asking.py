@@ -1,0 +1,45 @@
+"""Questions: the collections they name, joined with store, embedder, reader and cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline import answer, retrieve
+from pipeline.contracts import Answer, Question, SearchResult
+from pipeline.identity import index_name
+from pipeline.retrieve import Target
+from workers.collecting import check_store
+from workers.ledger import catalog
+from workers.runtime import Runtime
+
+
+class Asking:
+    """The question path over one runtime. Safe for threads."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def targets(self, question: Question) -> list[Target]:
+        """One target a collection, at its present revision. Raises NotFound, Conflict for a store that is not the pinned one."""
+        found: list[Target] = []
+        for name in question.collections:
+            row = catalog.find(self._runtime.db, question.tenant, name)
+            check_store(self._runtime, row)
+            store, embedder = self._runtime.reader_store, self._runtime.embedder(row)
+            found.append(Target(row.name, index_name(row.tenant, row.name, row.generation), row.revision, store, embedder))
+        return found
+
+    def search(self, question: Question) -> SearchResult:
+        return retrieve.search(question, self.targets(question), reranker=self._runtime.reranker)
+
+    def ask(self, question: Question) -> Answer:
+        runtime = self._runtime
+        return answer.ask(
+            question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
+        )
+
+    def stream(self, question: Question) -> Iterator[str | Answer]:
+        runtime = self._runtime
+        return answer.stream(
+            question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
+        )
