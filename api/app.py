@@ -1,0 +1,71 @@
+"""The HTTP application: routes, failures, health, the API page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from api import problems, routes_collections, routes_health, routes_questions, routes_runs, routes_system
+from api.answers import PROBLEM
+from api.metrics import Measured, Requests
+from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from workers.dispatch import Platform
+
+_ABOUT = "Documents in, cited answers out. Failures are `application/problem+json`; repeat a POST safely with an `Idempotency-Key`."
+
+
+def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
+    """An application around an open platform, which stays the caller's to close.
+
+    Args:
+        settings: for limits and addresses; the platform's own when left out.
+    """
+    chosen = settings or platform.settings
+    app = FastAPI(
+        title="Dujiang",
+        description=_ABOUT,
+        version="1",
+        root_path=chosen.root_path,
+        docs_url=None,
+        redoc_url=None,
+        servers=[{"url": chosen.public_url}] if chosen.public_url else None,
+    )
+    # the bundled Swagger UI reads 3.0
+    app.openapi_version = "3.0.2"
+    app.state.platform, app.state.settings, app.state.requests = platform, chosen, Requests()
+    problems.install(app)
+    app.include_router(_versioned())
+    app.include_router(routes_health.router)
+    routes_health.mount_assets(app)
+    app.add_middleware(problems.Boundary)
+    app.add_middleware(Measured, requests=app.state.requests)
+    _document_bodies(app)
+    return app
+
+
+def _versioned() -> APIRouter:
+    shown_only = HTTPBearer(auto_error=False, description="Not needed on this machine until the first key exists.")
+    router = APIRouter(prefix="/api/v1", dependencies=[Depends(shown_only)], responses=PROBLEM)
+    for part in (routes_collections, routes_runs, routes_questions, routes_system):
+        router.include_router(part.router)
+    return router
+
+
+def _document_bodies(app: FastAPI) -> None:
+    """Add to the OpenAPI page the bodies that are read by hand."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        page = made()
+        schemas = page.setdefault("components", {}).setdefault("schemas", {})
+        for model in routes_collections.MODELS:
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[model.__name__] = schema
+        return page
+
+    app.openapi = openapi

@@ -1,0 +1,63 @@
+"""What a question may be given beside its text; the same for the command line, Python and HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Options of search and ask; `filters` are conditions as text (``year>=2020``)."""
+
+    collections: Sequence[str] = ()
+    """Empty: all there are."""
+    mode: str = "hybrid"
+    """hybrid, participle (keyword), semantic, graph."""
+    k: int = 10
+    score_threshold: float | None = None
+    filters: Sequence[str] = ()
+    as_of: str = ""
+    """ISO 8601 with a time zone."""
+    trace: bool = False
+    history: Sequence[tuple[str, str]] = ()
+    """(role, text) of earlier turns; only for ask."""
+    system: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+
+
+class Options(TypedDict, total=False):
+    """`Asking` as keyword arguments."""
+
+    mode: str
+    k: int
+    score_threshold: float | None
+    filters: Sequence[str]
+    as_of: str
+    trace: bool
+    history: Sequence[tuple[str, str]]
+    system: str
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+
+
+def body(text: str, options: Asking, *, ask: bool) -> dict[str, Any]:
+    """The request's JSON."""
+    value: dict[str, Any] = {"query": text, "mode": options.mode, "k": options.k, "trace": options.trace}
+    if options.collections:
+        value["collections"] = list(options.collections)
+    if options.score_threshold is not None:
+        value["score_threshold"] = options.score_threshold
+    if options.filters:
+        value["filters"] = list(options.filters)
+    if options.as_of:
+        value["as_of"] = options.as_of
+    if ask:
+        value["history"] = [{"role": role, "content": content} for role, content in options.history]
+        given = {"system": options.system or None, "temperature": options.temperature, "top_p": options.top_p, "max_tokens": options.max_tokens}
+        value |= {name: item for name, item in given.items() if item is not None}
+    return value

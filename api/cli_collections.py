@@ -1,0 +1,173 @@
+"""`dujiang collections` and `dujiang documents`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from api.terminal import (
+    clean,
+    collection_option,
+    confirm,
+    dry_run_option,
+    facts,
+    json_option,
+    more,
+    page_options,
+    pairs,
+    print_json,
+    system,
+    table,
+    yes_option,
+)
+
+
+@click.group(epilog="Example: dujiang collections list")
+def collections() -> None:
+    """List, create, show, delete collections."""
+
+
+@collections.command("list", epilog="Example: dujiang collections list --json")
+@page_options(100)
+@json_option
+def list_collections(limit: int, after: str, as_json: bool) -> None:
+    """All there are."""
+    with system() as opened:
+        page = opened.collections(limit=limit, after=after)
+    if as_json:
+        print_json(page)
+        return
+    head = ("name", "documents", "chunks", "chunker", "embedder", "revision", "created")
+    table(head, [(v.name, v.documents, v.chunks, v.chunker, v.embedder, v.revision, v.created_at) for v in page.data])
+    more(page)
+
+
+@collections.command("create", epilog="Example: dujiang collections create handbook --chunker sections:400/0 --option delimiter='\\n'")
+@click.argument("name")
+@click.option("--chunker", default="", metavar="SPEC", help="E.g. sections or windows:256/32.")
+@click.option("--embedder", default="", metavar="SPEC", help="E.g. local or openai:MODEL.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Chunker option: chunk_token_num, delimiter. Repeatable.")
+@json_option
+def create(name: str, chunker: str, embedder: str, options: Sequence[str], as_json: bool) -> None:
+    """A new collection; what is left out is taken from the settings."""
+    given = pairs(options, "--option")
+    with system() as opened:
+        view = opened.create_collection(name, chunker=chunker, embedder=embedder, options=given)
+    if as_json:
+        print_json(view)
+    else:
+        click.echo(f"{view.name}: chunker {view.chunker}, embedder {view.embedder}")
+
+
+@collections.command("show", epilog="Example: dujiang collections show handbook")
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """What it was built with, and how much it holds."""
+    with system() as opened:
+        view = opened.collection(name)
+    if as_json:
+        print_json(view)
+        return
+    names = ("name", "documents", "chunks", "chunker", "embedder", "dimension", "store_url", "generation", "revision", "created_at")
+    facts([(item, getattr(view, item)) for item in names])
+
+
+@collections.command("delete", epilog="Example: dujiang collections delete handbook --yes")
+@click.argument("name")
+@yes_option
+@dry_run_option
+@json_option
+def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete a collection with all its documents."""
+    with system() as opened:
+        view = opened.collection(name)
+        if not dry_run:
+            confirm(f"Delete {name} with {view.documents} documents?", yes=yes)
+        documents = view.documents if dry_run else opened.delete_collection(name)
+    if as_json:
+        print_json({"deleted": not dry_run, "dry_run": dry_run, "id": name, "documents": documents})
+    else:
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {name} with {documents} documents")
+
+
+@click.group(epilog="Example: dujiang documents list -c handbook")
+def documents() -> None:
+    """List, show, delete documents."""
+
+
+@documents.command("list", epilog="Example: dujiang documents list -c handbook --status done")
+@collection_option
+@click.option("--status", default="", help="ready, queued, leased, retry, done, dead, cancelled, skipped.")
+@page_options(100)
+@json_option
+def list_documents(collection: str, status: str, limit: int, after: str, as_json: bool) -> None:
+    """One entry per document."""
+    with system() as opened:
+        page = opened.documents(collection, status=status, limit=limit, after=after)
+    if as_json:
+        print_json(page)
+        return
+    head = ("id", "title", "status", "stage", "chunks", "bytes", "media type", "document")
+    table(head, [(v.document_id, v.title, v.status, v.stage, v.chunks, v.bytes, v.media_type, v.document) for v in page.data])
+    more(page)
+
+
+def identity(collection: str, name: str) -> str:
+    """A document's id, from the id itself, a path on this machine, or the key it was given."""
+    if re.fullmatch(r"[0-9a-f]{32}", name):
+        return name
+    from pipeline.identity import document_id
+
+    path = Path(name)
+    key = f"file://{path.resolve()}" if path.exists() else name
+    return document_id("default", collection, key)
+
+
+@documents.command("show", epilog="Example: dujiang documents show ./handbook/travel.md -c handbook")
+@click.argument("document", metavar="DOCUMENT")
+@collection_option
+@click.option("--no-text", is_flag=True, help="Without the parsed text.")
+@json_option
+def show_document(document: str, collection: str, no_text: bool, as_json: bool) -> None:
+    """Where a document stands, with its parsed text. DOCUMENT is an id, a path, or a key."""
+    with system() as opened:
+        view = opened.document(collection, identity(collection, document), text=not no_text)
+    if as_json:
+        print_json(view)
+        return
+    names = ("document_id", "document", "title", "url", "media_type", "status", "stage", "version", "chunks", "bytes", "updated_at")
+    facts([(item, getattr(view, item)) for item in names])
+    for key, value in view.metadata.items():
+        click.echo(f"  {clean(key)} = {clean(str(value))}")
+    if view.failure is not None:
+        from api.cli_ingest import show as show_failure
+
+        show_failure(view.failure)
+    if view.text is not None:
+        click.echo(f"\n{clean(view.text)}")
+
+
+@documents.command("delete", epilog="Example: dujiang documents delete ./handbook/old.md -c handbook --yes")
+@click.argument("document", nargs=-1, required=True, metavar="DOCUMENT...")
+@collection_option
+@yes_option
+@dry_run_option
+@json_option
+def delete_documents(document: Sequence[str], collection: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete documents from the index. Each is an id, a path, or a key; unknown ones are an error before any is deleted."""
+    with system() as opened:
+        views = [opened.document(collection, identity(collection, name), text=False) for name in document]
+        if not dry_run:
+            confirm(f"Delete {len(views)} documents from {collection}?", yes=yes)
+            for view in views:
+                opened.delete_document(collection, view.document_id)
+    if as_json:
+        ids = [view.document_id for view in views]
+        print_json({"deleted": not dry_run, "dry_run": dry_run, "ids": ids, "documents": len(ids)})
+        return
+    for view in views:
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {clean(view.document)}")

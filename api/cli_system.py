@@ -1,0 +1,111 @@
+"""`dujiang audit`, `doctor`, `status`, `config`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from api.terminal import clean, collections_option, json_option, print_json, system, table
+
+if TYPE_CHECKING:
+    from workers.views import StatusView
+
+WATCH_S = 2.0
+
+
+@click.command(epilog="Example: dujiang audit -c handbook --json")
+@collections_option
+@json_option
+def audit(collections: Sequence[str], as_json: bool) -> None:
+    """What the stores really hold, and where ledger and store differ (exit code 1 when they do).
+
+    Equal digests mean equal indexes.
+    """
+    with system() as opened:
+        view = opened.audit(collections)
+    if as_json:
+        print_json(view)
+    else:
+        table(("collection", "documents", "chunks", "vectors", "digest"), [(v.name, v.documents, v.chunks, v.vectors, v.digest) for v in view.collections])
+        for item in view.collections:
+            for difference in item.differences:
+                click.echo(f"{click.style('differs', fg='red')}: {item.name}: {clean(difference)}")
+    if not view.ok:
+        click.get_current_context().exit(1)
+
+
+@click.command(epilog="Example: dujiang doctor")
+@json_option
+def doctor(as_json: bool) -> None:
+    """Look for what is missing or wrong, and say the cure. Exit code 1 when something is."""
+    with system() as opened:
+        checks = opened.doctor()
+    ok = all(check.ok for check in checks)
+    if as_json:
+        print_json({"ok": ok, "checks": checks})
+    else:
+        for check in checks:
+            mark = click.style("ok  ", fg="green") if check.ok else click.style("FAIL", fg="red")
+            click.echo(f"{mark}  {check.name}: {clean(check.detail)}")
+            if not check.ok and check.hint:
+                click.echo(f"      → {clean(check.hint)}")
+    if not ok:
+        click.get_current_context().exit(1)
+
+
+@click.command(epilog="Example: dujiang status --watch")
+@click.option("--watch", is_flag=True, help="Again every two seconds until interrupted.")
+@json_option
+def status(watch: bool, as_json: bool) -> None:
+    """Processes, queues and counts. With --watch --json a JSON line each time."""
+    with system() as opened:
+        while True:
+            view = opened.status()
+            if as_json:
+                print_json(view)
+            else:
+                if watch:
+                    click.clear()
+                _status(view, opened.where)
+            if not watch:
+                return
+            time.sleep(WATCH_S)
+
+
+def _status(view: StatusView, where: str) -> None:
+    state = click.style("up", fg="green") if view.up else click.style("down", fg="yellow")
+    click.echo(f"{state}  {where}{f'  redis {view.redis_url}' if view.redis_url else ''}")
+    for part in view.degraded:
+        click.echo(f"{click.style('degraded', fg='yellow')}: {clean(part)}")
+    if view.processes:
+        click.echo()
+        table(("process", "role", "pid", "MB", "queues"), [(p.name, p.role, p.pid, p.rss_mb, p.queues) for p in view.processes])
+    if view.queues:
+        click.echo()
+        head = ("queue", "ready", "queued", "leased", "oldest s", "consumers")
+        table(head, [(name, q.ready, q.queued, q.leased, q.oldest_s, q.consumers) for name, q in view.queues.items()])
+    if view.documents:
+        click.echo()
+        table(("documents", "count"), list(view.documents.items()))
+
+
+@click.group(epilog="Example: dujiang config show")
+def config() -> None:
+    """Every setting and where it came from."""
+
+
+@config.command("show", epilog="Example: dujiang config show --json")
+@json_option
+def show(as_json: bool) -> None:
+    """Value and origin of each setting; secrets are masked."""
+    from pipeline.settings import load
+
+    loaded = load()
+    values = loaded.settings.masked()
+    if as_json:
+        print_json({name: {"value": value, "origin": loaded.origin.get(name, "default")} for name, value in values.items()})
+        return
+    table(("setting", "value", "from"), [(name, str(value), loaded.origin.get(name, "default")) for name, value in values.items()])

@@ -1,0 +1,191 @@
+"""A Dujiang on this machine: the façade, opened when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from api.asking import Asking, body
+from api.system import Ingestion, Json
+from pipeline.errors import BadRequest
+from pipeline.settings import Settings
+from workers.views import (
+    AuditView,
+    CheckView,
+    CollectionView,
+    DocumentView,
+    FailureView,
+    ItemView,
+    KeyView,
+    Page,
+    RunView,
+    StatusView,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pipeline.contracts import Question
+    from workers.dispatch import Platform
+
+TENANT = "default"
+Model = TypeVar("Model", bound="BaseModel")
+
+
+def open_platform(settings: Settings) -> Platform:
+    """The façade; whoever opens it closes it."""
+    from workers.runtime import platform
+
+    return platform(settings)
+
+
+class Local:
+    """`System` on this machine."""
+
+    def __init__(self, settings: Settings, platform: Platform | None = None) -> None:
+        self.settings, self.where = settings, settings.home
+        self._given = platform
+
+    @cached_property
+    def platform(self) -> Platform:
+        """Opened on first use."""
+        return self._given or open_platform(self.settings)
+
+    def close(self) -> None:
+        """Close what was opened here; a platform that was handed in stays open."""
+        if self._given is None and "platform" in self.__dict__:
+            self.platform.close()
+
+    # ------------------------------------------------------------ collections and documents
+
+    def create_collection(self, name: str, *, chunker: str, embedder: str, options: Mapping[str, str]) -> CollectionView:
+        return self.platform.create_collection(name, chunker=chunker, embedder=embedder, tenant=TENANT, options=options)
+
+    def collections(self, *, limit: int, after: str) -> Page[CollectionView]:
+        return self.platform.collections(tenant=TENANT, limit=limit, after=after)
+
+    def collection(self, name: str) -> CollectionView:
+        return self.platform.collection(name, tenant=TENANT)
+
+    def delete_collection(self, name: str) -> int:
+        return self.platform.delete_collection(name, tenant=TENANT)
+
+    def documents(self, collection: str, *, status: str, limit: int, after: str) -> Page[DocumentView]:
+        return self.platform.documents(collection, tenant=TENANT, status=status, limit=limit, after=after)
+
+    def document(self, collection: str, document_id: str, *, text: bool) -> DocumentView:
+        return self.platform.document(collection, document_id, tenant=TENANT, text=text)
+
+    def delete_document(self, collection: str, document_id: str) -> None:
+        self.platform.delete_document(collection, document_id, tenant=TENANT)
+
+    # ------------------------------------------------------------ runs
+
+    def ingest(self, what: Ingestion) -> RunView:
+        """Write the ledger, then start what is missing for as long as the run takes; nothing is started when nothing is to do."""
+        from api.lanes import lane_for
+
+        run = self.platform.ingest(
+            what.collection,
+            what.items,
+            lane=lane_for(len(what.items), what.lane),
+            metadata=what.metadata,
+            source=what.source,
+            tenant=TENANT,
+            options=what.options,
+        )
+        if run.finished or not what.wait:
+            return run
+        from workers.session import ensure_running
+
+        with ensure_running(self.settings):
+            return self.platform.wait(run.run_id, on_progress=what.on_progress)
+
+    def run(self, run_id: str) -> RunView:
+        return self.platform.run(run_id, tenant=TENANT)
+
+    def runs(self, *, collection: str, limit: int, after: str) -> Page[RunView]:
+        return self.platform.runs(tenant=TENANT, collection=collection, limit=limit, after=after)
+
+    def run_items(self, run_id: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
+        return self.platform.run_items(run_id, outcome=outcome, limit=limit, after=after)
+
+    def cancel(self, run_id: str) -> RunView:
+        return self.platform.cancel(run_id)
+
+    def pause(self, run_id: str) -> RunView:
+        return self.platform.pause(run_id)
+
+    def resume(self, run_id: str) -> RunView:
+        return self.platform.resume(run_id)
+
+    def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
+        return self.platform.failures(tenant=TENANT, collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+
+    def failure(self, document_id: str) -> FailureView:
+        return self.platform.failure(document_id, tenant=TENANT)
+
+    # ------------------------------------------------------------ questions
+
+    def _question(self, text: str, options: Asking, *, ask: bool) -> Question:
+        from api.questions import asked, every_collection, question_of
+        from api.schemas import AskIn, SearchIn
+
+        names = options.collections or every_collection(self.platform, TENANT)
+        if ask:
+            return asked(_checked(AskIn, body(text, options, ask=True)), names, TENANT)
+        return question_of(_checked(SearchIn, body(text, options, ask=False)), names, TENANT)
+
+    def search(self, text: str, options: Asking) -> Json:
+        from pipeline.shapes import search_json
+
+        return search_json(self.platform.search(self._question(text, options, ask=False)), trace=options.trace)
+
+    def ask(self, text: str, options: Asking) -> Json:
+        from pipeline.shapes import answer_json
+
+        return answer_json(self.platform.ask(self._question(text, options, ask=True)), trace=options.trace)
+
+    def stream(self, text: str, options: Asking) -> Iterator[str | Json]:
+        from pipeline.shapes import answer_json
+
+        for piece in self.platform.stream(self._question(text, options, ask=True)):
+            yield piece if isinstance(piece, str) else answer_json(piece, trace=options.trace)
+
+    # ------------------------------------------------------------ the rest
+
+    def audit(self, collections: Sequence[str]) -> AuditView:
+        if not collections:
+            return self.platform.audit(tenant=TENANT)
+        views = [self.platform.audit(name, tenant=TENANT) for name in dict.fromkeys(collections)]
+        return AuditView(all(view.ok for view in views), tuple(item for view in views for item in view.collections))
+
+    def status(self) -> StatusView:
+        return self.platform.status()
+
+    def doctor(self) -> list[CheckView]:
+        return self.platform.doctor()
+
+    def create_key(self, name: str, *, collections: Sequence[str], permissions: Sequence[str]) -> KeyView:
+        return self.platform.create_key(name, collections=tuple(collections), permissions=tuple(permissions), tenant=TENANT)
+
+    def keys(self) -> Sequence[KeyView]:
+        return self.platform.keys(tenant=TENANT)
+
+    def revoke_key(self, key_id: str) -> None:
+        self.platform.revoke_key(key_id, tenant=TENANT)
+
+
+def _checked(model: type[Model], value: dict[str, Any]) -> Model:
+    """The same checks as over HTTP. Raises BadRequest naming the first wrong option."""
+    from pydantic import ValidationError
+
+    from api.problems import fields
+
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = fields(error.errors(include_input=False, include_url=False))[0]
+        name = first.pointer.strip("/").split("/")[0] or "question"
+        raise BadRequest(f"{name}: {first.detail}", pointer=first.pointer, hint="Correct it; --help shows an example.") from error

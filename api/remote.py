@@ -1,0 +1,216 @@
+"""A Dujiang behind HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from api import problems
+from api.asking import Asking, body
+from api.results import decode
+from api.system import Ingestion, Json
+from pipeline.errors import BadRequest, BrokenContract, Unavailable
+from workers.views import (
+    AuditView,
+    CheckView,
+    CollectionView,
+    DocumentView,
+    FailureView,
+    ItemView,
+    KeyView,
+    Page,
+    RunView,
+    StatusView,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+TIMEOUT_S = 120.0
+POLL_S = 0.5
+PATIENCE_S = 60.0
+"""How long a run is followed through answers of "not available", as during a restart."""
+
+
+class Remote:
+    """`System` behind a URL. One connection pool; not for several threads."""
+
+    def __init__(self, url: str, *, api_key: str = "", max_bytes: int = 200_000_000, transport: httpx.BaseTransport | None = None) -> None:
+        import httpx
+
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise BadRequest(f"{url!r} is not the URL of a Dujiang", hint="DUJIANG_URL looks like https://dujiang.example.com.", code="bad_setting")
+        self.where = url.rstrip("/")
+        self.max_bytes = max_bytes
+        head = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = httpx.Client(base_url=f"{self.where}/api/v1", headers=head, timeout=TIMEOUT_S, transport=transport)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ------------------------------------------------------------ the wire
+
+    def send(self, method: str, path: str, **request: Any) -> Any:
+        """JSON of an answer. Raises the failure that the server named, or Unavailable."""
+        import httpx
+
+        try:
+            response = self._client.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise self._away(error) from error
+        if response.status_code >= 400:
+            raise problems.read(response.status_code, response.content, response.headers.get("retry-after"))
+        try:
+            return response.json()
+        except ValueError as error:
+            raise BrokenContract(f"{self.where} did not answer with JSON", hint="Is it the address of a Dujiang?") from error
+
+    def _away(self, error: Exception) -> Unavailable:
+        return Unavailable(
+            f"{self.where} does not answer ({type(error).__name__})", dependency=True, hint="Check DUJIANG_URL, and that the system there is up."
+        )
+
+    def _get(self, kind: type[T], path: str, **params: Any) -> T:
+        given = {name: value for name, value in params.items() if value not in ("", None)}
+        return decode(kind, self.send("GET", path, params=given))
+
+    # ------------------------------------------------------------ collections and documents
+
+    def create_collection(self, name: str, *, chunker: str, embedder: str, options: Mapping[str, str]) -> CollectionView:
+        value = {"name": name, "chunker": chunker, "embedder": embedder, "options": dict(options)}
+        return decode(CollectionView, self.send("POST", "/collections", json=value))
+
+    def collections(self, *, limit: int, after: str) -> Page[CollectionView]:
+        return self._get(Page[CollectionView], "/collections", limit=limit, after=after)
+
+    def collection(self, name: str) -> CollectionView:
+        return self._get(CollectionView, f"/collections/{_part(name)}")
+
+    def delete_collection(self, name: str) -> int:
+        return int(self.send("DELETE", f"/collections/{_part(name)}")["documents"])
+
+    def documents(self, collection: str, *, status: str, limit: int, after: str) -> Page[DocumentView]:
+        return self._get(Page[DocumentView], f"/collections/{_part(collection)}/documents", status=status, limit=limit, after=after)
+
+    def document(self, collection: str, document_id: str, *, text: bool) -> DocumentView:
+        return self._get(DocumentView, f"/collections/{_part(collection)}/documents/{_part(document_id)}", text="true" if text else "")
+
+    def delete_document(self, collection: str, document_id: str) -> None:
+        self.send("DELETE", f"/collections/{_part(collection)}/documents/{_part(document_id)}")
+
+    # ------------------------------------------------------------ runs
+
+    def ingest(self, what: Ingestion) -> RunView:
+        from api.uploading import ingest
+
+        return ingest(self, what)
+
+    def follow(self, run: RunView, what: Ingestion) -> RunView:
+        """Ask until the run is finished; a server that restarts meanwhile is waited for."""
+        away_since: float | None = None
+        while not run.finished:
+            time.sleep(POLL_S)
+            try:
+                run, away_since = self.run(run.run_id), None
+            except Unavailable:
+                now = time.monotonic()
+                away_since = away_since or now
+                if now - away_since > PATIENCE_S:
+                    raise
+            if what.on_progress is not None:
+                what.on_progress(run)
+        return run
+
+    def run(self, run_id: str) -> RunView:
+        return self._get(RunView, f"/runs/{_part(run_id)}")
+
+    def runs(self, *, collection: str, limit: int, after: str) -> Page[RunView]:
+        return self._get(Page[RunView], "/runs", collection=collection, limit=limit, after=after)
+
+    def run_items(self, run_id: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
+        return self._get(Page[ItemView], f"/runs/{_part(run_id)}/items", outcome=outcome, limit=limit, after=after)
+
+    def _steer(self, run_id: str, verb: str) -> RunView:
+        return decode(RunView, self.send("POST", f"/runs/{_part(run_id)}/{verb}"))
+
+    def cancel(self, run_id: str) -> RunView:
+        return self._steer(run_id, "cancel")
+
+    def pause(self, run_id: str) -> RunView:
+        return self._steer(run_id, "pause")
+
+    def resume(self, run_id: str) -> RunView:
+        return self._steer(run_id, "resume")
+
+    def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
+        return self._get(Page[FailureView], "/failures", collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+
+    def failure(self, document_id: str) -> FailureView:
+        return self._get(FailureView, f"/failures/{_part(document_id)}")
+
+    # ------------------------------------------------------------ questions
+
+    def search(self, text: str, options: Asking) -> Json:
+        return self.send("POST", "/search", json=body(text, options, ask=False))
+
+    def ask(self, text: str, options: Asking) -> Json:
+        return self.send("POST", "/ask", json=body(text, options, ask=True))
+
+    def stream(self, text: str, options: Asking) -> Iterator[str | Json]:
+        import httpx
+
+        value = {**body(text, options, ask=True), "stream": True}
+        try:
+            with self._client.stream("POST", "/ask", json=value) as response:
+                if response.status_code >= 400:
+                    raise problems.read(response.status_code, response.read(), response.headers.get("retry-after"))
+                yield from _pieces(response.iter_lines())
+        except httpx.HTTPError as error:
+            raise self._away(error) from error
+
+    # ------------------------------------------------------------ the rest
+
+    def audit(self, collections: Sequence[str]) -> AuditView:
+        return decode(AuditView, self.send("GET", "/audit", params={"collection": list(collections)}))
+
+    def status(self) -> StatusView:
+        return self._get(StatusView, "/status")
+
+    def doctor(self) -> list[CheckView]:
+        return self._get(list[CheckView], "/doctor")
+
+    def create_key(self, name: str, *, collections: Sequence[str], permissions: Sequence[str]) -> KeyView:
+        value = {"name": name, "collections": list(collections), "permissions": list(permissions)}
+        return decode(KeyView, self.send("POST", "/keys", json=value))
+
+    def keys(self) -> Sequence[KeyView]:
+        return self._get(Page[KeyView], "/keys").data
+
+    def revoke_key(self, key_id: str) -> None:
+        self.send("DELETE", f"/keys/{_part(key_id)}")
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _pieces(lines: Iterator[str]) -> Iterator[str | Json]:
+    """Server-sent events of an answer. Raises what an `error` event names, Unavailable when the stream ends early."""
+    name = ""
+    for line in lines:
+        if line.startswith("event: "):
+            name = line[7:]
+        elif line.startswith("data: "):
+            value: Json = json.loads(line[6:])
+            if name == "error":
+                raise problems.read(int(value.get("status", 500)), line[6:].encode())
+            yield str(value["text"]) if name == "token" else value
+            if name == "answer":
+                return
+    raise Unavailable("the answer broke off", dependency=True, hint="Ask again.")

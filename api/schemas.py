@@ -1,0 +1,160 @@
+"""Request bodies. Unknown fields are refused; answers are the façade's views, whose field names are the JSON names."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Value = str | int | float | bool | None
+Meta = dict[str, Value | list[str]]
+Permission = Literal["read", "write", "admin"]
+
+
+class Strict(BaseModel):
+    """A body whose unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class CollectionIn(Strict):
+    """A new collection. What is left out is taken from the server's settings."""
+
+    name: Name
+    chunker: str = Field("", examples=["sections", "windows:256/32"])
+    embedder: str = Field("", examples=["local", "openai:text-embedding-3-small"])
+    options: dict[str, str] = Field(default_factory=dict, description="Chunker options, e.g. chunk_token_num and delimiter.")
+
+
+class DocumentIn(Strict):
+    """One document given as text."""
+
+    key: str = Field("", max_length=2000, validation_alias=AliasChoices("key", "name"), description="Identity: the same key replaces the document.")
+    text: str = Field(validation_alias=AliasChoices("text", "content"))
+    title: str = ""
+    url: str = ""
+    media_type: str = Field("", description="Taken from the key's suffix when empty, else text/plain.", examples=["text/markdown"])
+    metadata: Meta = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _named(self) -> DocumentIn:
+        if not (self.key or self.url):
+            raise ValueError("a document needs a key, a name or a url")
+        return self
+
+
+class DocumentsIn(Strict):
+    """Documents given as text, in one run."""
+
+    documents: list[DocumentIn] = Field(min_length=1, max_length=10_000)
+    metadata: Meta = Field(default_factory=dict, description="Given to every document; its own metadata wins.")
+    options: dict[str, str] = Field(default_factory=dict, description='Parse options, e.g. {"pages": "1-3"}.')
+    lane: Literal["interactive", "bulk"] | None = Field(None, description="Interactive for a few documents when left out.")
+    source: str = Field("", max_length=200)
+
+
+class FileIn(Strict):
+    """What is known of one uploaded file; the list stands in the order of the files."""
+
+    key: str = Field("", max_length=4000)
+    title: str = ""
+    url: str = ""
+    media_type: str = ""
+    metadata: Meta = Field(default_factory=dict)
+
+
+class FilterIn(Strict):
+    """One condition on metadata."""
+
+    name: str
+    op: Literal["eq", "ne", "in", "gt", "gte", "lt", "lte", "exists"] = "eq"
+    value: Value | list[Value] = None
+
+
+class QuestionIn(Strict):
+    """What search and ask have in common."""
+
+    query: str = Field(min_length=1, max_length=20_000, validation_alias=AliasChoices("query", "question", "text"))
+    collections: list[Name] = Field(
+        default_factory=list, validation_alias=AliasChoices("collections", "collection"), description="All that the key may read when left out."
+    )
+    mode: Literal["hybrid", "participle", "keyword", "semantic", "graph"] = "hybrid"
+    k: int = Field(10, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"))
+    score_threshold: float | None = Field(None, ge=0, le=1)
+    filters: list[FilterIn | str] = Field(default_factory=list, examples=[["year>=2020"]])
+    as_of: datetime | None = Field(None, description="Only what was valid then; with a time zone.")
+
+    @field_validator("collections", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("query")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("is empty")
+        return value
+
+    @field_validator("as_of")
+    @classmethod
+    def _aware(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("needs a time zone, e.g. 2024-05-01T00:00:00+08:00")
+        return value
+
+
+class SearchIn(QuestionIn):
+    """A search."""
+
+    trace: bool = Field(True, description="Answer with each step's parameters, time and degradation.")
+
+
+class TurnIn(Strict):
+    """An earlier turn of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str
+
+
+class AskIn(QuestionIn):
+    """A question to be answered."""
+
+    trace: bool = Field(False, description="Answer with each step's parameters, and with the evidence that was sent.")
+    stream: bool = Field(False, description="Answer as server-sent events: `token` events, then `answer`.")
+    history: list[TurnIn] = Field(default_factory=list, max_length=200)
+    system: str = ""
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class KeyIn(Strict):
+    """A new API key."""
+
+    name: Name
+    collections: list[Name] = Field(default_factory=list, description="Scope; all when empty.")
+    permissions: list[Permission] = Field(default=["read", "write"], min_length=1)
+
+
+class FieldErrorOut(BaseModel):
+    """One wrong field."""
+
+    pointer: str
+    detail: str
+
+
+class ProblemOut(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    document: str
+    stage: str
+    errors: list[FieldErrorOut]
