@@ -55,10 +55,7 @@ def gather(
     options: Reading = Reading(),
 ) -> EvidencePack:
     """Search, judge and cut to the budget. Raises as `retrieve.search` does."""
-    started = perf_counter()
-    understood = understand(question)
-    detail: dict[str, object] = {"language": understood.language, "words": understood.words, "grams": understood.grams}
-    steps = [Step("understand", perf_counter() - started, detail)]
+    understood, first = retrieve.begin(question)
     found = retrieve.find(understood, targets, reranker=reranker, graph=graph, options=options.retrieval)
     started = perf_counter()
     thresholds = {t.collection: t.embedder.profile.refuse_below if options.refuse_below is None else options.refuse_below for t in targets}
@@ -70,7 +67,7 @@ def gather(
         "refused": verdict.refused,
         "best": verdict.best.chunk_id if verdict.best else "",
     }
-    steps += [*found.steps, Step("refuse", perf_counter() - started, judged)]
+    steps = [first, *found.steps, Step("refuse", perf_counter() - started, judged)]
     evidence = () if verdict.refused else prompt.select(found.hits, budget_tokens=options.budget_tokens, encoding=options.encoding)
     return EvidencePack(understood.question, evidence, found.hits, verdict.refused, verdict.reason, verdict.confidence, tuple(steps), {**found.usage})
 
@@ -259,7 +256,7 @@ def _read(pack: EvidencePack, llm: LLM, options: Reading, shelf: _Shelf, *, stre
         return
     started = perf_counter()
     cited = cite.cite(completion.text, sent.evidence)
-    found: dict[str, object] = {"citations": len(cited.citations), "inserted": cited.inserted, "dropped": cited.dropped}
+    found: dict[str, object] = {"citations": len(cited.citations), "inserted": cited.inserted, "dropped": list(cited.dropped)}
     lost = f"markers that lead to no passage: {', '.join(map(str, cited.dropped))}" if cited.dropped else ""
     steps.append(Step("cite", perf_counter() - started, found, lost))
     yield Answer(cited.text, False, "", cited.citations, sent.evidence, cited.grounding, _usage(pack.usage, usage), "off", tuple(steps))

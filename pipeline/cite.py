@@ -192,9 +192,9 @@ def _trimmed(text: str, start: int, end: int) -> Span:
 
 
 def _verbatim(quoted: str, passage: Evidence) -> list[_Piece]:
-    """The one piece that all the text before a marker is, where a reader did nothing but quote."""
+    """The one piece that all the text before a marker is, where a reader only quoted, over a line's end."""
     body = passage.text[lead_length(passage) :]
-    at = body.find(quoted) if quoted else -1
+    at = body.find(quoted) if "\n" in quoted else -1
     return [_Piece(passage.start + at, quoted, _terms(quoted))] if at >= 0 else []
 
 
@@ -224,7 +224,8 @@ def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piec
     wanted = _terms(sentence)
     best = max(pieces, key=lambda piece: (_match(wanted, piece.terms), -piece.start), default=None)
     start, quote = (best.start, best.text) if best else (passage.start, passage.text[lead_length(passage) :])
-    share = _share(wanted, frozenset().union(*(piece.terms for piece in pieces)) | _terms(passage.text[: lead_length(passage)]))
+    held = _terms(passage.text[: lead_length(passage)]).union(*(piece.terms for piece in pieces))
+    share = _share(wanted, held)
     if language.language(sentence) != language.language(passage.text) and share < SUPPORTS:
         share = SUPPORTS
     hit = passage.hit

@@ -21,7 +21,7 @@ NO_ANSWER = "NO_ANSWER"
 """What the template tells a reader to begin with when the passages do not hold the answer."""
 
 LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
-FRAME = re.compile(r"<(?=/?\s*(?:passage|question)\b|\|)", re.IGNORECASE)
+FRAME = re.compile(r"<(?=\s*/?\s*(?:passage|question)\b|\|)", re.IGNORECASE)
 
 
 def select(

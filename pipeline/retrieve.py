@@ -92,11 +92,17 @@ def search(
     Raises: BadRequest for a question that cannot be asked, Unsupported for GRAPH without a graph,
         Retryable when a store is away, or when the embedder is and nothing else can answer.
     """
-    started = perf_counter()
-    understood = understand(question)
-    step = Step("understand", perf_counter() - started, {"language": understood.language, "words": understood.words, "grams": understood.grams})
+    understood, step = begin(question)
     found = find(understood, targets, reranker=reranker, graph=graph, options=options)
     return replace(found, steps=(step, *found.steps))
+
+
+def begin(question: Question) -> tuple[Understood, Step]:
+    """The question understood, and the first line of its trace."""
+    started = perf_counter()
+    understood = understand(question)
+    detail: dict[str, object] = {"language": understood.language, "words": list(understood.words), "grams": list(understood.grams)}
+    return understood, Step("understand", perf_counter() - started, detail)
 
 
 def find(
@@ -163,6 +169,7 @@ def _embed(question: Question, targets: Sequence[Target]) -> tuple[dict[str, Vec
     vectors: dict[str, Vectors] = {}
     steps: list[Step] = []
     tokens: list[int | None] = []
+    requests = 0
     for embedder in {_space(target.embedder.profile): target.embedder for target in targets}.values():
         profile, started = embedder.profile, perf_counter()
         lost, remote = "", not profile.in_process
@@ -170,16 +177,18 @@ def _embed(question: Question, targets: Sequence[Target]) -> tuple[dict[str, Vec
             embedded = embedder.encode_queries([question.text])
             vectors[_space(profile)] = embedded.vectors[0]
             tokens += [embedded.tokens] if remote else []
+            requests += max(embedded.requests, 1) if remote else 0
         except Retryable as error:
             if question.mode is not Mode.HYBRID:
                 raise
             lost = f"embedder {profile.name} is away ({error.code}): its collections are searched by full text only"
-            tokens += [None] if remote else []
+            tokens.append(None)
+            requests += 1
         detail = {"embedder": profile.name, "revision": profile.revision, "transient": bool(lost)}
         steps.append(Step("embed", perf_counter() - started, detail, lost))
     known = [count for count in tokens if count is not None]
     total = sum(known) if known and len(known) == len(tokens) else None
-    return vectors, steps, Usage(prompt_tokens=total, total_tokens=total, requests=len(tokens))
+    return vectors, steps, Usage(prompt_tokens=total, total_tokens=total, requests=requests)
 
 
 def _candidates(
@@ -217,7 +226,7 @@ def _candidates(
         "min_similarity": queries[0].min_similarity,
         "score_threshold": question.score_threshold,
         "filters": len(question.filters),
-        "as_of": question.as_of,
+        "as_of": question.as_of.isoformat() if question.as_of else None,
         "collections": listed,
         "candidates": _table(hits[: question.k]),
     }
@@ -319,4 +328,4 @@ def _table(hits: Sequence[Hit]) -> list[dict[str, object]]:
 
 def _space(profile: EmbedderProfile) -> str:
     """Two targets with the same embedder share one query vector."""
-    return f"{profile.name}@{profile.revision}/{profile.dimension}"
+    return f"{profile.name}@{profile.revision}"
