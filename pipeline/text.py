@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from pipeline.sentences import sentences
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["fold", "language", "query_terms", "sentences", "terms", "terms_many"]
 
 LONGEST = 64
 """Characters kept of one Latin term: a blob of base64 must not become a term that a store refuses."""
@@ -63,9 +67,9 @@ def terms(text: str) -> tuple[str, str]:
     grams: Chinese characters and bigrams, kana with them, Hangul bigrams, the parts of compounds.
     """
     if text.isascii():
-        return _spaced(map(_latin, _ASCII_WORD.findall(text)))
+        return _spaced(_ASCII_WORD.findall(text))
     text = _simplify(_usual(text))
-    words, grams = _spaced(map(_latin, _WORD.findall(text)))
+    words, grams = _spaced(_WORD.findall(text))
     runs = " ".join(_CJK_RUN.findall(text))
     if runs:
         words += " " + " ".join(_segment(runs))
@@ -114,7 +118,7 @@ def _question(text: str, stop: frozenset[str]) -> tuple[list[str], list[str]]:
     words: list[str] = []
     grams: list[str] = []
     for surface in _WORD.findall(text):
-        found, parts = _latin(surface)
+        found, parts = _analyse(surface)
         if found not in stop:
             words += found.split()
             grams += parts.split()
@@ -130,8 +134,9 @@ def _question(text: str, stop: frozenset[str]) -> tuple[list[str], list[str]]:
     return words + hangul, grams + list(_pairs(hangul))
 
 
-def _spaced(found: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    pairs = list(found)
+def _spaced(surfaces: list[str]) -> tuple[str, str]:
+    remember = max(map(len, surfaces), default=0) <= LONGEST
+    pairs = list(map(_analysed if remember else _analyse, surfaces))
     return " ".join([pair[0] for pair in pairs]), " ".join([pair[1] for pair in pairs if pair[1]])
 
 
@@ -181,10 +186,6 @@ def _pairs(runs: Iterable[str]) -> Iterable[str]:
             yield run
         for at in range(len(run) - 1):
             yield run[at : at + 2]
-
-
-def _latin(surface: str) -> tuple[str, str]:
-    return _analysed(surface) if len(surface) <= LONGEST else _analyse(surface)
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -117,6 +117,11 @@ def seams(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
         yield match.end()
 
 
+def is_seam(text: str, place: int) -> bool:
+    """Whether `place` is one of the text's `seams`."""
+    return 0 < place < len(text) and _SAFE.match(text, place - 1) is not None
+
+
 def _offsets(text: str, codec: _Codec) -> Offsets:
     text = _clean(text)
     ids = codec.encoding.encode_ordinary(text)
