@@ -80,12 +80,12 @@ class HashedEmbedder:
 def _vectors(texts: Sequence[str]) -> Vectors:
     """Shape (len(texts), DIMENSION)."""
     folded = [unicodedata.normalize("NFKC", text[:_MAX_CHARACTERS]).lower() for text in texts]
-    # a gap before and after every text, so that no feature reaches over a border
-    joined = "\n" + "\n".join(folded) + "\n"
+    # a gap before and after every text, so that no feature reaches over a border; the last one is as long as any feature
+    joined = "\n" + "\n".join(folded) + "\n\n\n\n"
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     sizes = np.fromiter(map(len, folded), dtype=np.int64, count=len(folded)) + 1
     owner = np.repeat(np.arange(len(folded)), sizes)
-    owner = np.concatenate((owner[:1], owner))
+    owner = np.concatenate((owner[:1], owner, np.repeat(owner[-1:], 3)))
     kinds = _kinds()[np.minimum(points, 0xFFFF)]
     astral = points > 0xFFFF
     if astral.any():

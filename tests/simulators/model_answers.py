@@ -36,7 +36,9 @@ class Config:
     code: str = ""
     """`error.code` of refusals, e.g. insufficient_quota."""
     key: str = ""
-    """When set, requests without this bearer key get 401."""
+    """When set, requests without it get 401."""
+    key_header: str = "authorization"
+    """Where `key` is expected; under the default name as a bearer key."""
     garbage: bool = False
     """200 with a body that is not JSON."""
     too_few: int = 0
@@ -188,17 +190,27 @@ def embed(state: State, asked: dict[str, Any]) -> tuple[list[bytes], int]:
     order = list(range(len(texts) - min(config.too_few, len(texts))))
     if config.shuffle:
         order.reverse()
-    if asked.get("encoding_format") == "base64" and not config.floats_only:
-        shown = [b'"%s"' % binascii.b2a_base64(rows[i], newline=False) for i in order]
-    else:
-        # JSON has no NaN; Python's servers write it all the same
-        shown = [json.dumps(rows[i].tolist()).encode() if config.nan else orjson.dumps(rows[i], option=orjson.OPT_SERIALIZE_NUMPY) for i in order]
-    items = [
-        b'{"object":"embedding",%s"embedding":%s}' % (b"" if config.no_index else b'"index":%d,' % i, text)
-        for i, text in zip(order, shown, strict=True)
-    ]
+    packed = asked.get("encoding_format") == "base64" and not config.floats_only
+    quote = b'"' if packed else b""
+    pieces = [b'{"object":"list","model":"stub","data":[']
+    for place, i in enumerate(order):
+        index = b"" if config.no_index else b'"index":%d,' % i
+        pieces.append(b'%s{"object":"embedding",%s"embedding":%s' % (b"," if place else b"", index, quote))
+        pieces.append(packed_row(rows[i]) if packed else listed_row(rows[i]))
+        pieces.append(quote + b"}")
     usage = b"" if config.no_usage else b',"usage":{"prompt_tokens":%d,"total_tokens":%d}' % (used, used)
-    return whole(b'{"object":"list","model":"stub","data":[%s]%s}' % (b",".join(items), usage)), len(texts)
+    pieces.append(b"]%s}" % usage)
+    # joined once: each copy of 128 vectors would cost as much as making them
+    return [b"".join((head(200, sum(map(len, pieces))), *pieces))], len(texts)
+
+
+def packed_row(row: np.ndarray) -> bytes:
+    return binascii.b2a_base64(row.data, newline=False)
+
+
+def listed_row(row: np.ndarray) -> bytes:
+    # JSON has no NaN; servers in Python write it all the same
+    return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY) if np.isfinite(row).all() else json.dumps(row.tolist()).encode()
 
 
 def chat(state: State, asked: dict[str, Any]) -> list[bytes]:

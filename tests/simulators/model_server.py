@@ -134,7 +134,8 @@ class Connection(asyncio.Protocol):
         state, config = self.state, self.state.config
         if config.drop:
             return [b""], 0
-        if config.key and headers.get(b"authorization") != f"Bearer {config.key}".encode():
+        wanted = f"Bearer {config.key}" if config.key_header == "authorization" else config.key
+        if config.key and headers.get(config.key_header.encode()) != wanted.encode():
             raise Refusal(401, "wrong key", "invalid_api_key")
         if config.status:
             raise Refusal(config.status, "as configured", config.code)
@@ -238,7 +239,9 @@ class ModelServer:
 
     def start(self) -> ModelServer:
         command = [sys.executable, "-m", "tests.simulators.model_server", "--port", str(self._port), "--watch"]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # large answers come from kept memory rather than from fresh pages each time
+        environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "134217728"}
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         atexit.register(self.stop)
         assert self._process.stdout is not None
         self.root = self._process.stdout.readline().strip()
