@@ -204,3 +204,9 @@ def _toml(path: Path) -> tuple[str, Mapping[str, object]]:
     if unknown:
         raise BadRequest(f"{path} has unknown settings: {', '.join(unknown)}", hint=f"Known: {', '.join(sorted(known))}.", code="bad_setting")
     return str(path), table
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """The environment of a process that shall see the same settings: this one's, with every value of ours spelt out."""
+    own = {f"DUJIANG_{f.name.upper()}": str(getattr(settings, f.name)) for f in fields(Settings) if getattr(settings, f.name) != ""}
+    return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.contracts import Answer, Lane, Question, Scalar, SearchResult
 from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
+from pipeline.packs import cache_group
 from workers.ledger import browse, catalog, intake, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
@@ -97,7 +98,7 @@ class Platform:
         # Answers of an older revision are never served, so a cache that is away keeps nothing wrong.
         if self.runtime.cache is not None:
             try:
-                self.runtime.cache.purge(f"{row.tenant}/{row.name}")
+                self.runtime.cache.purge(cache_group(row.tenant, row.name))
             except PipelineError:
                 return
 

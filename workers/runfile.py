@@ -118,3 +118,12 @@ class Owner:
 def describe(processes: Sequence[Entry]) -> str:
     """One line for people."""
     return ", ".join(f"{entry.name} ({entry.pid})" for entry in processes)
+
+
+def is_ours(pid: int) -> bool:
+    """True when the process of that number was started by this software: numbers are used again."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(mark in command for mark in (b"workers.", b"api.serve", b"redis.sock"))

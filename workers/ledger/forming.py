@@ -181,3 +181,16 @@ def _worth(
         .limit(1)
     )
     return upstream is None
+
+
+def anything_waits(db: Database) -> bool:
+    """A cheap look, without the write lock: is there a document that could go into a batch now?"""
+    with db.read() as connection:
+        now = db.now(connection)
+        found = connection.scalar(
+            select(documents.c.id)
+            .join(runs, runs.c.id == documents.c.run_id)
+            .where(runs.c.finished_at.is_(None), documents.c.status.in_(("ready", "retry")), documents.c.next_at <= now)
+            .limit(1)
+        )
+    return found is not None

@@ -1,0 +1,67 @@
+"""What is done again and again beside the workers: feed, sweep, tidy, and notice who makes no progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pipeline.errors import Unavailable
+from workers.feeder import Feeder
+from workers.ledger import forming, refs, stalls, sweeping
+from workers.runtime import Runtime
+from workers.sweep import sweep
+
+SWEEP_EVERY_S = 1.0
+LOOK_EVERY_S = 5.0
+TIDY_EVERY_S = 600.0
+STUCK_S = 60.0
+YOUNG_PACK_S = 3600.0
+"""A pack may be on disk before its batch is committed; younger ones are never taken for orphans."""
+
+
+class Housekeeping:
+    """One turn is cheap when there is nothing to do. Safe to run in the supervisor and in `beat` at once."""
+
+    def __init__(self, feeder: Feeder, runtime: Runtime) -> None:
+        self._feeder, self._runtime = feeder, runtime
+        self._swept = self._looked = 0.0
+        self._tidied = time.monotonic()
+
+    def turn(self) -> None:
+        """Feed what waits; sweep and tidy when it is time. Raises Unavailable when the ledger is away."""
+        now = time.monotonic()
+        if forming.anything_waits(self._feeder.db):
+            self._feeder.tick(wait=False)
+        if now - self._swept >= SWEEP_EVERY_S:
+            self._swept = now
+            sweep(self._feeder, self._runtime.broker)
+        if now - self._tidied >= TIDY_EVERY_S:
+            self._tidied = now
+            tidy(self._runtime)
+
+    def stuck(self, names: Sequence[str]) -> list[str]:
+        """Workers whose queues hold work and that have neither taken nor finished any for a minute, though alive."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY_S:
+            return []
+        self._looked = now
+        try:
+            nodes = self._runtime.broker.nodes()
+        except Unavailable:
+            return []
+        waiting, busy = stalls.waiting(self._runtime.db, STUCK_S), stalls.owners(self._runtime.db)
+        found: list[str] = []
+        for node in nodes:
+            name = node.name.rpartition("-")[0]
+            idle = time.time() - node.progress_at > STUCK_S
+            if name in names and idle and waiting & set(node.queues) and not any(owner.startswith(f"{node.name}:") for owner in busy):
+                found.append(name)
+        return found
+
+
+def tidy(runtime: Runtime) -> None:
+    """Forget what is past its retention: closed batches, artifacts of retired versions, packs that nobody names."""
+    sweeping.tidy(runtime.db)
+    refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
+    old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]
+    runtime.artifacts.remove(refs.unreferenced(runtime.db, old))

@@ -1,0 +1,86 @@
+"""One Celery worker node: ``python -m workers.worker --name compute --queues … --pool prefork --concurrency 2``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.contracts import Stage
+from pipeline.errors import BadRequest
+from pipeline.settings import Settings, load
+from workers import queues
+from workers.logs import configure
+from workers.processes import die_with_parent
+
+PARSE_TASKS_PER_CHILD = 1000
+"""A process that computes is renewed after so many batches, in case a library leaks."""
+
+
+def served(text: str) -> tuple[str, ...]:
+    """Queue names of ``parse,chunk`` or ``dujiang.parse.bulk``: a stage means all its lanes. Raises BadRequest."""
+    every = queues.all_queues()
+    names: list[str] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        found = [name for name in every if name == part or name.removeprefix(queues.PREFIX) == part or queues.stage_of(name).value == part]
+        if not found:
+            raise BadRequest(
+                f"there is no queue {part!r}",
+                hint=f"Use stages ({', '.join(stage.value for stage in queues.ORDER)}) or queues ({every[0]} …).",
+                code="unknown_queue",
+            )
+        names += found
+    return tuple(dict.fromkeys(names)) or every
+
+
+def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, concurrency: int) -> None:
+    """Serve queues until a signal ends it: warm on SIGTERM, what it holds is finished or given back."""
+    from celery import signals
+
+    from workers import app as application
+    from workers import tasks
+
+    configure(settings)
+    node = f"{name}-{os.getpid()}"
+    app = application.create_app(settings)
+    tasks.register(app, settings, node, consumes)
+    signals.worker_process_init.connect(_child_init, weak=False)
+    if pool == "prefork":
+        preload({queues.stage_of(queue) for queue in consumes}, settings)
+    options = ["worker", "--queues", ",".join(consumes), "--pool", pool, "--concurrency", str(concurrency), "--hostname", f"{name}@%h"]
+    options += ["--without-gossip", "--without-mingle", "--task-events", "--loglevel", "WARNING"]
+    if pool == "prefork":
+        options += ["--max-tasks-per-child", str(PARSE_TASKS_PER_CHILD)]
+    app.worker_main(options)
+
+
+def preload(stages: set[Stage], settings: Settings) -> None:
+    """Build before the fork what every child needs, so that they share the memory and the start-up time."""
+    if stages & {Stage.PARSE, Stage.CHUNK}:
+        from pipeline import chunk, load, parse, text, tokens
+        from pipeline.parse import guard
+
+        tokens.count("warm", settings.tokenizer)
+        text.terms("预热 warm")
+        assert chunk and load and parse and guard
+
+
+def _child_init(**_: Any) -> None:
+    # The pool's parent may be killed without a word; its children must not go on consuming.
+    die_with_parent()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="workers.worker")
+    parser.add_argument("--name", default="worker")
+    parser.add_argument("--queues", default="")
+    parser.add_argument("--pool", default="prefork", choices=("prefork", "threads", "solo"))
+    parser.add_argument("--concurrency", type=int, default=1)
+    given = parser.parse_args(arguments)
+    run(load().settings, name=given.name, consumes=served(given.queues), pool=given.pool, concurrency=given.concurrency)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
