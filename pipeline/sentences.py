@@ -8,9 +8,11 @@ from pipeline.contracts import Span
 
 _CLOSERS = "\"'”’」』）)】》\\]"
 _END = re.compile(
-    rf"(?:[。！？…]|[!?．][!?]*)+[{_CLOSERS}]*"
-    rf"|(?<!\.)\.++[{_CLOSERS}]*(?=\s|$)"
-    r"|\n\s*\n|\n(?=[ \t]*(?:[-*+•·]|\d+[.)、]|\||#)[ \t]*\S)"
+    r"[。！？…．!?.\n](?:"
+    rf"(?<=[。！？…．!?])[。！？…．!?]*[{_CLOSERS}]*"
+    rf"|(?<=\.)(?<!\.\.)\.*+[{_CLOSERS}]*(?=\s|$)"
+    r"|(?<=\n)(?:\s*\n|(?=[ \t]*(?:[-*+•·]|\d+[.)、]|\||#)[ \t]*\S))"
+    r")"
 )
 """Every place that may end a sentence: marks, blank lines, and the line before a list item, table row or heading."""
 
@@ -30,9 +32,10 @@ def sentences(text: str) -> list[Span]:
     spans: list[Span] = []
     begin = 0
     for match in _END.finditer(text):
-        if _ends(text, match):
-            _add(spans, text, begin, match.end())
-            begin = match.end()
+        start, end = match.span()
+        if text[start] not in ".!?" or _ends(text, match):
+            _add(spans, text, begin, end)
+            begin = end
     _add(spans, text, begin, len(text))
     return spans
 
@@ -47,8 +50,6 @@ def _add(spans: list[Span], text: str, start: int, end: int) -> None:
 
 def _ends(text: str, match: re.Match[str]) -> bool:
     mark = match[0]
-    if mark[0] not in ".!?":
-        return True
     follows = text[match.end() : match.end() + 4]
     if mark[0] in "!?":
         # "?a=b" and "!important" go on; a full-width neighbour ends it

@@ -23,8 +23,10 @@ Offsets: TypeAlias = NDArray[np.int64]
 SLICE = 65_536
 """Most characters given to the encoder at once: it is quadratic, or overflows its stack, on much longer runs of one kind."""
 
-_SAFE = re.compile(r"[A-Za-z0-9\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3](?=[ \r\n\t,.;:!?()、。，；：！？（）])")
-"""A letter or digit before a blank or mark: both vocabularies' patterns always split there, whatever surrounds it."""
+_SEAM = r"(?:[A-Za-z0-9\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3](?=[ \r\n\t,.;:!?()、。，；：！？（）])|\n(?=[^\s/]))"
+_FIRST_SEAM = re.compile(_SEAM)
+_LAST_SEAM = re.compile(rf"(?s:.*){_SEAM}")
+"""A letter or digit before a blank or mark, a line break before something else: both vocabularies' patterns always split there."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -111,20 +113,26 @@ def cut(text: str, limit: int, encoding: str = DEFAULT) -> str:
     return prefix
 
 
-def seams(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
-    """Offsets inside a span where its tokens never depend on what stands on the other side."""
-    for match in _SAFE.finditer(text, start, len(text) if end is None else end):
-        yield match.end()
-
-
 def is_seam(text: str, place: int) -> bool:
-    """Whether `place` is one of the text's `seams`."""
-    return 0 < place < len(text) and _SAFE.match(text, place - 1) is not None
+    """Whether the tokens on each side of `place` never depend on what stands on the other."""
+    return 0 < place < len(text) and _FIRST_SEAM.match(text, place - 1) is not None
+
+
+def first_seam(text: str, start: int, end: int) -> int:
+    """The first seam inside a span, or -1."""
+    match = _FIRST_SEAM.search(text, start, end)
+    return match.end() if match else -1
+
+
+def last_seam(text: str, start: int, end: int) -> int:
+    """The last seam inside a span, or -1."""
+    match = _LAST_SEAM.match(text, start, end)
+    return match.end() if match else -1
 
 
 def _offsets(text: str, codec: _Codec) -> Offsets:
     text = _clean(text)
-    ids = codec.encoding.encode_ordinary(text)
+    ids = codec.encoding.encode_to_numpy(text, allowed_special=frozenset(), disallowed_special=frozenset())
     places = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(codec.sizes[ids], out=places[1:])
     if text.isascii():
@@ -153,9 +161,9 @@ def _slices(text: str) -> Iterator[str]:
         end = begin + SLICE
         # the last seam of the slice, looked for in ever larger tails, so that a text without any stays linear
         for tail in (256, 4096, SLICE):
-            last = max(seams(text, end - tail, end), default=begin)
-            if last > begin:
-                end = last
+            seam = last_seam(text, end - tail, end)
+            if seam > begin:
+                end = seam
                 break
         yield text[begin:end]
         begin = end

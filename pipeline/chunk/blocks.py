@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.contracts import ParsedDocument, Section, Span, Table
 
@@ -12,8 +12,7 @@ _PARAGRAPH = re.compile(r"(?:\r?\n[ \t\u3000]*)(?:\r?\n[ \t\u3000]*)+")
 _BARE = Section(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A span without blanks at its ends, and the section it belongs to."""
 
     start: int
@@ -60,7 +59,7 @@ def _outer(tables: tuple[Table, ...]) -> list[Table]:
 
 def _loose(found: list[Block], text: str, start: int, end: int, around: Section) -> None:
     """Text that no section claims, paragraph by paragraph, under the headings of the section before."""
-    if start >= end:
+    if start >= end or text[start:end].isspace():
         return
     owner = Section(
         start, end, heading_path=(*around.heading_path, text[around.start : around.end].strip()) if around.tag == "Title" else around.heading_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 
 import numpy as np
@@ -11,6 +12,8 @@ from pipeline.contracts import Span
 
 REACH = 512
 """Characters in which a seam near an edge is looked for, before the whole slice is encoded instead."""
+NEAR = 32
+"""The same, tried first."""
 CLUSTER = 64
 """Longest run of joined code points (accents, emoji sequences) that is kept together."""
 
@@ -42,22 +45,20 @@ class Ruler:
     def exact(self, start: int, end: int) -> int:
         """Tokens of ``text[start:end]`` taken by itself: only its two ends are encoded again."""
         text = self.text
-        first = next(tokens.seams(text, start, min(end, start + REACH)), None)
-        if first is None:
+        first, last = start, end
+        if start > 0 and not tokens.is_seam(text, start):
+            first = tokens.first_seam(text, start, min(end, start + REACH))
+        if first >= 0 and end < len(text) and not tokens.is_seam(text, end):
+            last = tokens.last_seam(text, max(first, end - NEAR), end)
+            if last < 0:
+                last = tokens.last_seam(text, max(first, end - REACH), end)
+        if first < 0 or last < 0:
             return tokens.count(text[start:end], self.encoding)
-        if start == 0 or tokens.is_seam(text, start):
-            first = start
-        last = end
-        if end < len(text) and not tokens.is_seam(text, end):
-            last = max(tokens.seams(text, max(first, end - REACH), end), default=first)
-            if last <= first:
-                return tokens.count(text[start:end], self.encoding)
-        inner = np.searchsorted(self.places, (first, last))
-        total = int(inner[1] - inner[0])
+        total = int(self.places.searchsorted(last)) - int(self.places.searchsorted(first))
         if first > start:
-            total += tokens.count(text[start:first], self.encoding)
+            total += _count(text[start:first], self.encoding)
         if last < end:
-            total += tokens.count(text[last:end], self.encoding)
+            total += _count(text[last:end], self.encoding)
         return total
 
     def edge(self, place: int) -> int:
@@ -69,6 +70,15 @@ class Ruler:
         while at > max(0, place - CLUSTER) and _joined(text[at - 1], text[at]):
             at -= 1
         return place if at > 0 and _joined(text[at - 1], text[at]) else at
+
+
+def _count(text: str, encoding: str) -> int:
+    return _remembered(text, encoding) if len(text) <= 8 else tokens.count(text, encoding)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(text: str, encoding: str) -> int:
+    return tokens.count(text, encoding)
 
 
 def _joined(before: str, after: str) -> bool:

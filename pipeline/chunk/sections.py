@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from pipeline import identity
 from pipeline.chunk import cuts
@@ -54,8 +55,7 @@ def build(rest: str, options: Mapping[str, str], encoding: str) -> Sections:
     return Sections(budget.size, budget.overlap, cuts.read_delimiter(delimiter), encoding, made)
 
 
-@dataclass(frozen=True, slots=True)
-class _Atom:
+class _Atom(NamedTuple):
     """What is never cut any more while it is packed, unless it is a whole block beside a tiny chunk."""
 
     start: int
