@@ -80,6 +80,8 @@ class OpenAILLM:
                 if piece:
                     pieces.append(piece)
                     yield piece
+        if not model and not pieces:
+            raise self._broken("a stream without pieces")
         if not finish:
             raise self._unavailable("ended its stream before the answer was whole", "connection_lost")
         yield Completion("".join(pieces), model or self._model, usage, finish)
@@ -147,11 +149,14 @@ class OpenAILLM:
 
     def _completion(self, answer: ChatCompletion) -> Completion:
         from openai.types.chat import ChatCompletion
+        from openai.types.chat.chat_completion import Choice
 
         # the client hands on whatever it could not read as this type
         if not isinstance(cast("object", answer), ChatCompletion) or not answer.choices:
             raise self._broken("an answer without choices")
         choice = answer.choices[0]
+        if not isinstance(cast("object", choice), Choice):
+            raise self._broken("an answer that is not in OpenAI's form")
         text = choice.message.content if choice.message else None
         if text is not None and not isinstance(cast("object", text), str):
             raise self._broken("an answer whose content is not text")
@@ -206,9 +211,11 @@ class OpenAILLM:
         import openai
 
         parts = urlsplit(self._base_url)
+        if self._api_key:
+            # the HTTP client would make basic authentication of a user name, in place of the key
+            parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         return openai.OpenAI(
             api_key=self._api_key or "none",
-            # userinfo stays in: the HTTP client makes basic authentication of it
             base_url=urlunsplit(parts._replace(query="", fragment="")),
             default_query=_query(parts.query),
             default_headers={"User-Agent": "dujiang"},

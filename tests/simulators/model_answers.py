@@ -41,6 +41,9 @@ class Config:
     """Where `key` is expected; under the default name as a bearer key."""
     garbage: bool = False
     """200 with a body that is not JSON."""
+    raw: str = ""
+    """200 with exactly this body, of the media type `raw_type`."""
+    raw_type: str = "application/json"
     too_few: int = 0
     """Vectors left out of each answer."""
     other_dimension: int = 0

@@ -147,6 +147,9 @@ class Connection(asyncio.Protocol):
             raise Refusal(500, "it broke", config.code or "server_error")
         if config.garbage:
             return whole(b'{"object": "list", "data": [{"embedding": '), 0
+        if config.raw:
+            body = config.raw.encode()
+            return [head(200, len(body), kind=(config.raw_type or "application/json").encode()) + body], 0
         if path.endswith("/models"):
             return whole(orjson.dumps({"object": "list", "data": [{"id": "stub", "object": "model", "created": 0, "owned_by": "stub"}]})), 0
         if method != "POST":
