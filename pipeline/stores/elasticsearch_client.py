@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, cast
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -73,9 +73,9 @@ class Address:
 
     hosts: tuple[str, ...]
     shown: str
-    user: str = ""
-    password: str = ""
-    api_key: str = ""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
     ca_certs: str = ""
 
 

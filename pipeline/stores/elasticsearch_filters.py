@@ -18,7 +18,7 @@ from pipeline.stores.elasticsearch_client import Json
 
 ROW_FIELDS = frozenset({"document_id", "key", "title", "url"})
 LONGEST = 7900
-"""Characters of a value that are kept in its term, below Lucene's 32,766 bytes; longer values end in a hash."""
+"""Characters of a term that are kept, below Lucene's 32,766 bytes; longer values end in a hash."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIGN = 1 << 63
 _RANGES = {Op.GT: "gt", Op.GTE: "gte", Op.LT: "lt", Op.LTE: "lte"}
@@ -30,7 +30,7 @@ def terms(metadata: Metadata) -> list[str]:
     for name, value in metadata.items():
         if value is None:
             continue
-        found.append(f"{len(name)}:{name}?")
+        found.append(_exists(name))
         found += (_term(name, item) for item in (value if isinstance(value, list) else (value,)))
     return found
 
@@ -76,7 +76,7 @@ def _any(name: str, values: tuple[Scalar, ...]) -> Json:
 def _present(name: str) -> Json:
     if name in ROW_FIELDS:
         return {"bool": {"must": [{"exists": {"field": name}}], "must_not": [{"term": {name: ""}}]}}
-    return {"term": {"meta": f"{len(name)}:{name}?"}}
+    return {"term": {"meta": _exists(name)}}
 
 
 def _range(name: str, op: Op, value: Scalar) -> Iterator[Json]:
@@ -99,7 +99,14 @@ def _term(name: str, value: Scalar) -> str:
         written = f"b{value:d}"
     else:
         written = "n" + _sortable(value or 0)
-    term = f"{len(name)}:{name}={written}"
+    return _fit(f"{len(name)}:{name}={written}")
+
+
+def _exists(name: str) -> str:
+    return _fit(f"{len(name)}:{name}?")
+
+
+def _fit(term: str) -> str:
     return term if len(term) <= LONGEST else term[:LONGEST] + text_hash(term)
 
 

@@ -93,3 +93,10 @@ def template() -> dict[str, object]:
         },
         "_meta": {"layout": LAYOUT, "description": "Chunks, heads and bodies of Dujiang collections."},
     }
+
+
+if __name__ == "__main__":
+    import json
+    import sys
+
+    sys.stdout.write(json.dumps(template(), indent=2) + "\n")

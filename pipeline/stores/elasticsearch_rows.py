@@ -27,6 +27,8 @@ HEAD_FIELDS = "document_id,version,chunks,parts,key"
 HIT_FIELDS = ("document_id", "version", "ordinal", "key", "title", "url", "kind", "chunk_id", "start", "end", "shown")
 PAGE = 1000
 """Records of one read by id."""
+MAX_ID_BYTES = 512
+"""Elasticsearch's own limit; one longer id would fail the whole bulk request."""
 BODY_BYTES = 8_000_000
 """Compressed text of one body record; longer documents have several."""
 
@@ -100,6 +102,8 @@ def row_id(document_id: str, version: int, ordinal: int) -> str:
 def check(document: IndexedDocument, dimension: int) -> None:
     """Raise BrokenContract when vectors and chunks do not fit each other or the collection."""
     name, shape = document.document_id, document.vectors.shape
+    if len(row_id(name, document.version, len(document.chunks)).encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        raise BrokenContract(f"document id {name[:40]}… makes row ids of more than {MAX_ID_BYTES} bytes", document=name)
     if len(shape) != 2 or shape[0] != len(document.chunks):
         raise BrokenContract(f"document {name} has {len(document.chunks)} chunks but vectors of shape {shape}", document=name)
     if document.chunks and shape[1] != dimension:
