@@ -35,9 +35,9 @@ Model = TypeVar("Model", bound="BaseModel")
 
 def open_platform(settings: Settings) -> Platform:
     """The façade; whoever opens it closes it."""
-    from workers.runtime import platform
+    from workers import dispatch
 
-    return platform(settings)
+    return dispatch.open_platform(settings)
 
 
 class Local:

@@ -11,6 +11,7 @@ from pipeline.contracts import Answer, Lane, Question, Scalar, SearchResult
 from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
 from pipeline.packs import cache_group
+from pipeline.settings import Settings
 from workers.ledger import browse, catalog, intake, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
@@ -287,3 +288,15 @@ class Platform:
 
     def forget(self, principal_key: str, route: str, idempotency_key: str) -> None:
         catalog.forget(self.db, principal_key, route, idempotency_key)
+
+
+def open_platform(settings: Settings, *, node: str = "local") -> Platform:
+    """A platform over these settings, talking to the system that runs for the data folder, if one does.
+
+    Brings the ledger's schema up to date. Raises Unavailable when the ledger is away.
+    """
+    from workers.session import connected
+
+    runtime = Runtime(connected(settings), node=node)
+    runtime.db.migrate()
+    return Platform(runtime)
