@@ -1,0 +1,1 @@
+"""Side-by-side measurements that a user can run: ``python -m bench``."""
