@@ -25,14 +25,16 @@ LONGEST = 64
 """Characters kept of one Latin term: a blob of base64 must not become a term that a store refuses."""
 
 _HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_KANA = r"\u3041-\u3096\u309b-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+_HIRAGANA = r"\u3041-\u3096\u309b-\u309f"
+_KATAKANA = r"\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+_KANA = _HIRAGANA + _KATAKANA
 _HANGUL = r"\u3131-\u318e\uac00-\ud7a3"
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:(?:_+|[.\-'@]|,(?=[0-9]{3}(?![0-9])))[A-Za-z0-9]+)*(?:\+\+|#)?")
 _LETTER = rf"[^\W_{_HAN}{_KANA}{_HANGUL}]"
 _WORD = re.compile(rf"{_LETTER}+(?:(?:_+|[.\-'’@]|,(?=[0-9]{{3}}(?![0-9]))){_LETTER}+)*(?:\+\+|#)?")
 _CJK_RUN = re.compile(f"[{_HAN}{_KANA}]+")
-_KANA_RUN = re.compile(f"[{_KANA}]+")
+_KANA_RUN = re.compile(f"[{_HIRAGANA}]+|[{_KATAKANA}]+")
 _HANGUL_RUN = re.compile(f"[{_HANGUL}]+")
 _HAN_ONE = re.compile(f"[{_HAN}]")
 
@@ -47,7 +49,10 @@ _WIDE = {0x3000: " ", **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _SEPARATOR = re.compile(r"[._\-'’@,]+")
+_KIND = re.compile(r"[A-Za-z]+|[0-9]+")
 _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PARTICLE = re.compile(r"(?<=..)(?:에서는|에서|에게|으로|까지|부터|처럼|보다|이나|이란|이라|에는|[을를은는이가의에와과도로만])$")
+"""What Korean hangs on a noun; cut off as a stemmer would, when two syllables are left."""
 _POINT = "\u02d1"
 """A letter that stands for the point of 3.5, so that it is another term than 35."""
 
@@ -62,7 +67,7 @@ def fold(text: str) -> str:
 def terms(text: str) -> tuple[str, str]:
     """(words, grams), each space-joined, for `Chunk.words` and `Chunk.grams`.
 
-    words: Chinese words, kana and Hangul runs, stemmed words of other scripts; of a compound (``SUB_WORKFLOW``,
+    words: Chinese words, kana runs, Hangul runs without particles, stemmed words of other scripts; of a compound (``SUB_WORKFLOW``,
     ``apache.org``, ``iPhone15``) both the whole, written as one, and its parts.
     grams: Chinese characters and bigrams, kana with them, Hangul bigrams, the parts of compounds.
     """
@@ -76,7 +81,7 @@ def terms(text: str) -> tuple[str, str]:
         grams += " " + _grams(runs)
     hangul = _HANGUL_RUN.findall(text)
     if hangul:
-        words += " " + " ".join(hangul)
+        words += " " + " ".join(_nouns(hangul))
         grams += " " + " ".join(_pairs(hangul))
     return words.strip(), grams.strip()
 
@@ -131,7 +136,7 @@ def _question(text: str, stop: frozenset[str]) -> tuple[list[str], list[str]]:
     if runs:
         grams += _grams(" ".join(runs)).split()
     hangul = _HANGUL_RUN.findall(text)
-    return words + hangul, grams + list(_pairs(hangul))
+    return [*words, *_nouns(hangul)], grams + list(_pairs(hangul))
 
 
 def _spaced(surfaces: list[str]) -> tuple[str, str]:
@@ -180,6 +185,10 @@ def _grams(runs: str) -> str:
     return cells[keep].tobytes().decode("utf-32-le").rstrip()
 
 
+def _nouns(runs: Iterable[str]) -> Iterable[str]:
+    return (_PARTICLE.sub("", run) for run in runs)
+
+
 def _pairs(runs: Iterable[str]) -> Iterable[str]:
     for run in runs:
         if len(run) == 1:
@@ -206,9 +215,11 @@ def _analyse(surface: str) -> tuple[str, str]:
         del pieces[-1]
     parts: list[str] = []
     for piece in pieces:
+        parts.append(piece)
         fine = _PIECE.findall(piece) if piece.isascii() else []
         # more changes than this between letters, cases and digits make a hash, not a name
-        parts += [piece, *(part for part in fine if len(part) > 1 or part.isdigit())] if 1 < len(fine) <= 4 else [piece]
+        if 1 < len(fine) <= 4:
+            parts += [part for part in (*_KIND.findall(piece), *fine) if len(part) > 1 or part.isdigit()]
     whole = _term((surface.replace(",", "") if "," in surface else _whole(pieces)) + suffix)
     distinct = [part for part in dict.fromkeys(map(_term, parts)) if part and part != whole]
     return " ".join([whole, *distinct]).strip(), " ".join(distinct)

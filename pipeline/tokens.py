@@ -102,9 +102,13 @@ def cut(text: str, limit: int, encoding: str = DEFAULT) -> str:
     """
     if limit <= 0:
         return ""
-    # no token of either vocabulary is longer than 128 bytes, so more text than this cannot matter
-    head = text[: limit * 128]
+    reach = limit * 8 + 64
+    head = text[:reach]
     places = offsets(head, encoding)
+    while len(places) - 1 <= limit + 8 and len(head) < len(text):
+        reach *= 4
+        head = text[:reach]
+        places = offsets(head, encoding)
     last = min(limit, len(places) - 1)
     prefix = head[: int(places[last])]
     while prefix and count(prefix, encoding) > limit:
