@@ -88,7 +88,8 @@ def _block(layout: Layout, rows: list[list[str]], first: int, last: int, base: i
     if len(used) == 1:
         layout.block("\n".join(row[0] for row in table), lines=lines)
     else:
-        layout.table(table, header_rows=headed(table), source=source, lines=lines)
+        tall = max((area[2] - area[0] + 1 for area in own if area[0] == first), default=1)
+        layout.table(table, header_rows=min(tall, len(table) - 1) if headed(table) else 0, source=source, lines=lines)
 
 
 def _markup(rows: list[list[str]], first: int, last: int, used: list[int], areas: Sequence[tuple[int, int, int, int]]) -> str:
