@@ -29,7 +29,6 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
         title="Dujiang",
         description=_ABOUT,
         version="1",
-        root_path=chosen.root_path,
         docs_url=None,
         redoc_url=None,
         servers=[{"url": chosen.public_url}] if chosen.public_url else None,
@@ -43,8 +42,20 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
     routes_health.mount_assets(app)
     app.add_middleware(problems.Boundary)
     app.add_middleware(Measured, requests=app.state.requests)
+    if chosen.root_path:
+        app.add_middleware(Rooted, root_path=chosen.root_path.rstrip("/"))
     _document_bodies(app)
     return app
+
+
+class Rooted:
+    """ASGI middleware: the path that a proxy puts before ours, whether or not it strips it from requests."""
+
+    def __init__(self, app: problems.App, root_path: str) -> None:
+        self._app, self._root_path = app, root_path
+
+    async def __call__(self, scope: problems.Scope, receive: problems.Receive, send: problems.Send) -> None:
+        await self._app({**scope, "root_path": self._root_path} if scope["type"] == "http" else scope, receive, send)
 
 
 def _versioned() -> APIRouter:

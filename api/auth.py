@@ -59,16 +59,17 @@ def is_local(connection: HTTPConnection, public_url: str = "") -> bool:
     and an Origin, where a browser sends one, as well.
     """
     client = connection.client
-    if client is None or not _loopback(client.host) or any(name in connection.headers for name in FORWARDING):
+    if client is None or not loopback(client.host) or any(name in connection.headers for name in FORWARDING):
         return False
     allowed = {urlsplit(public_url).hostname} if public_url else set[str | None]()
     names = [urlsplit(f"//{connection.headers.get('host', '')}").hostname]
     if "origin" in connection.headers:
         names.append(urlsplit(connection.headers["origin"]).hostname)
-    return all(name is not None and (name in allowed or _loopback(name)) for name in names)
+    return all(name is not None and (name in allowed or loopback(name)) for name in names)
 
 
-def _loopback(host: str) -> bool:
+def loopback(host: str) -> bool:
+    """True for a name or address of this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

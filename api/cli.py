@@ -82,11 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], verbs: click.Command = cli) -> int:
     """Exit code of a command line: 0, 1 failed, 2 wrong usage, 3 some documents failed, 4 not allowed, 5 refused, 7 rate limited."""
     as_json = "--json" in arguments
     try:
-        result: object = cli.main(arguments, prog_name="dujiang", standalone_mode=False)
+        result: object = verbs.main(arguments, prog_name="dujiang", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.UsageError as error:
@@ -127,8 +127,6 @@ def _unexpected(as_json: bool) -> int:
 
     text = traceback.format_exc()
     path = _keep(text)
-    if os.environ.get("DUJIANG_LOG_LEVEL", "").lower() == "debug":
-        click.echo(text, err=True)
     kind = text.strip().splitlines()[-1].split(":")[0]
     return _say(as_json, f"an unexpected failure ({kind})", f"Its traceback is in {path}; please report it.", "internal_error", 1)
 

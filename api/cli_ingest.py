@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from api.terminal import collection_option, dry_run_option, excerpt, json_option, note, print_json, system
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Scalar
     from workers.views import FailureView, Incoming, RunView
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]?\d{1,3})?")
 
 
 @click.command(epilog="Example: dujiang ingest ./handbook notes.zip 'reports/*.pdf' -c handbook --meta year=2024")
@@ -30,7 +35,7 @@ def ingest(
     What is unchanged is recognised and left alone. When nothing is up, what is needed is started, and stopped at the end.
     Exit code 3 when some documents failed.
     """
-    from api.incoming import listed, metadata_of
+    from api.incoming import listed
     from api.progress import Progress
     from api.system import Ingestion
     from pipeline.settings import load
@@ -105,3 +110,31 @@ def _would(collection: str, items: Sequence[Incoming], as_json: bool) -> None:
     click.echo(f"would take {len(items) - len(bad)} documents into {collection}; {len(bad)} cannot be read")
     for item, problem in bad:
         click.echo(f"  {excerpt(item.key, 200)}  [{problem.code}]\n    {problem.detail}\n    → {problem.hint}")
+
+
+def metadata_of(pairs: Sequence[str]) -> dict[str, Scalar | list[str]]:
+    """``key=value`` options, with values as JSON knows them.
+
+    ``year=2024`` is a number, ``draft=true`` a truth value, ``tags=["a","b"]`` a list of strings, ``id="007"`` and
+    anything else a string. Raises a usage error.
+    """
+    found = dict[str, "Scalar | list[str]"]()
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"--meta {pair!r} is not key=value.")
+        found[name.strip()] = _value(text)
+    return found
+
+
+def _value(text: str) -> Scalar | list[str]:
+    if text in {"true", "false"} or _NUMBER.fullmatch(text) or text.startswith(('"', "[")):
+        try:
+            value: object = json.loads(text)
+        except ValueError:
+            return text
+        if isinstance(value, list):
+            items = cast("list[object]", value)
+            return [item for item in items if isinstance(item, str)] if all(isinstance(item, str) for item in items) else text
+        return cast("Scalar", value)
+    return text

@@ -85,9 +85,10 @@ def _asking(given: dict[str, Any]) -> Asking:
 
 
 def _questions() -> Iterator[str]:
-    for line in click.get_text_stream("stdin", encoding="utf-8", errors="replace"):
-        if line.strip():
-            yield line.strip()
+    for raw in sys.stdin.buffer:
+        line = raw.decode("utf-8", "replace").strip()
+        if line:
+            yield line
 
 
 def _many(answer: Callable[[str], Json]) -> None:
@@ -166,4 +167,5 @@ def _citations(answer: Json) -> None:
 def _trace(value: Json) -> None:
     for step in value.get("trace") or ():
         detail = ", ".join(f"{name}={item}" for name, item in step["detail"].items())
-        note(f"  {step['stage']:<10} {step['seconds'] * 1000:8.1f} ms  {excerpt(detail, 160)}{'  DEGRADED: ' + step['degraded'] if step['degraded'] else ''}")
+        lost = f"  DEGRADED: {step['degraded']}" if step["degraded"] else ""
+        note(f"  {step['stage']:<10} {step['seconds'] * 1000:8.1f} ms  {excerpt(detail, 160)}{lost}")

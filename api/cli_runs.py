@@ -34,10 +34,7 @@ def list_runs(collections: Sequence[str], limit: int, after: str, as_json: bool)
     head = ("run", "collection", "status", "started", "discovered", "indexed", "unchanged", "skipped", "failed", "cancelled")
     table(
         head,
-        [
-            (r.run_id, r.collection, r.status, r.started_at, r.discovered, r.indexed, r.unchanged, r.skipped, r.failed, r.cancelled)
-            for r in page.data
-        ],
+        [(r.run_id, r.collection, r.status, r.started_at, r.discovered, r.indexed, r.unchanged, r.skipped, r.failed, r.cancelled) for r in page.data],
     )
     more(page)
 

@@ -29,7 +29,8 @@ def audit(collections: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:
-        table(("collection", "documents", "chunks", "vectors", "digest"), [(v.name, v.documents, v.chunks, v.vectors, v.digest) for v in view.collections])
+        head = ("collection", "documents", "chunks", "vectors", "digest")
+        table(head, [(v.name, v.documents, v.chunks, v.vectors, v.digest) for v in view.collections])
         for item in view.collections:
             for difference in item.differences:
                 click.echo(f"{click.style('differs', fg='red')}: {item.name}: {clean(difference)}")

@@ -58,7 +58,7 @@ class Dujiang:
         paths: Paths,
         *,
         collection: str,
-        metadata: Mapping[str, str | int | float | bool | None | list[str]] | None = None,
+        metadata: Mapping[str, str | int | float | bool | list[str] | None] | None = None,
         pages: str = "",
         lane: str = "",
         wait: bool = True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import GeneratorType
 from typing import TypeVar, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -103,5 +104,5 @@ def _next(source: Iterator[T]) -> T | object:
 
 
 def _close(source: Iterator[object]) -> None:
-    if isinstance(source, Generator) and not source.gi_running:
+    if isinstance(source, GeneratorType) and not source.gi_running:
         source.close()

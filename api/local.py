@@ -34,10 +34,10 @@ Model = TypeVar("Model", bound="BaseModel")
 
 
 def open_platform(settings: Settings) -> Platform:
-    """The façade; whoever opens it closes it."""
-    from workers import dispatch
+    """The façade, over the system that runs for the data folder if one does; whoever opens it closes it."""
+    from workers.dispatch import open_platform as opened
 
-    return dispatch.open_platform(settings)
+    return opened(settings)
 
 
 class Local:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from api.problems import App, Message, Receive, Scope, Send
+
+PREFIX = "/api/v1"
 
 
 class Requests:
@@ -51,5 +53,8 @@ class Measured:
 
 
 def _route(scope: Scope) -> str:
-    route: Any = scope.get("route")
-    return str(getattr(route, "path", "") or "unmatched")
+    template = str(getattr(cast(object, scope.get("route")), "path", "")) or "unmatched"
+    # a route of an included router may know its own part only
+    if template.startswith("/") and not template.startswith(PREFIX) and PREFIX in str(scope["path"]):
+        return PREFIX + template
+    return template

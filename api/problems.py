@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-import uuid
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -261,7 +261,7 @@ class Boundary:
         try:
             await self._app(scope, receive, watched)
         except Exception:
-            incident = uuid.uuid4().hex
+            incident = secrets.token_hex(8)
             log.exception("unexpected failure %s in %s %s", incident, scope.get("method"), scope.get("path"))
             if streaming:
                 line = json.dumps(unexpected(incident).json())
@@ -279,7 +279,7 @@ def unexpected(incident: str) -> Problem:
         f"an unexpected failure, logged as {incident}",
         code="internal_error",
         hint="Look for this id in the server's log, then report it.",
-        instance=f"urn:uuid:{incident}",
+        instance=f"urn:dujiang:incident:{incident}",
     )
 
 

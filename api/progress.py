@@ -26,7 +26,7 @@ def line(run: RunView, rate: float | None) -> str:
     stages = [f"{name} {run.stages[name]}" for name in _ORDER if run.stages.get(name)]
     if stages:
         parts.append("  ".join(stages))
-    parts += [f"{name} {count}" for name, count in (("indexed", run.indexed), ("unchanged", run.unchanged), ("skipped", run.skipped), ("failed", run.failed)) if count]
+    parts += [f"{name} {count}" for name in ("indexed", "unchanged", "skipped", "failed") if (count := getattr(run, name))]
     if rate:
         parts.append(f"{rate:.1f}/s")
         left = run.discovered - finished

@@ -103,9 +103,7 @@ def add_documents(request: Request, name: str) -> Response:
     who, platform = who_of(request), platform_of(request)
     need_write(who, name)
     batch = received(request)
-    run = platform.ingest(
-        name, batch.items, lane=batch.lane, metadata=batch.metadata, source=batch.source, tenant=who.tenant, options=batch.options
-    )
+    run = platform.ingest(name, batch.items, lane=batch.lane, metadata=batch.metadata, source=batch.source, tenant=who.tenant, options=batch.options)
     return answer(run, status=202, headers={"Location": link(request, f"/runs/{run.run_id}")})
 
 

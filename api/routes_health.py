@@ -104,7 +104,7 @@ class _Assets:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
             from starlette.staticfiles import StaticFiles
-            from swagger_ui_bundle import swagger_ui_path
+            from swagger_ui_bundle import swagger_ui_path  # pyright: ignore[reportMissingTypeStubs]
 
             self._app = StaticFiles(directory=str(swagger_ui_path))
         await self._app(scope, receive, send)

@@ -116,9 +116,7 @@ def list_failures(
         need_read(who, collection)
     return answer(
         seen(
-            lambda count, start: platform.failures(
-                tenant=who.tenant, collection=collection, run_id=run_id, code=code, limit=count, after=start
-            ),
+            lambda count, start: platform.failures(tenant=who.tenant, collection=collection, run_id=run_id, code=code, limit=count, after=start),
             lambda item: visible(who, item.collection),
             lambda item: item.document_id,
             limit,

@@ -83,7 +83,7 @@ class QuestionIn(Strict):
     mode: Literal["hybrid", "participle", "keyword", "semantic", "graph"] = "hybrid"
     k: int = Field(10, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"))
     score_threshold: float | None = Field(None, ge=0, le=1)
-    filters: list[FilterIn | str] = Field(default_factory=list, examples=[["year>=2020"]])
+    filters: list[FilterIn | str] = Field(default_factory=list[FilterIn | str], examples=[["year>=2020"]])
     as_of: datetime | None = Field(None, description="Only what was valid then; with a time zone.")
 
     @field_validator("collections", mode="before")
@@ -124,7 +124,7 @@ class AskIn(QuestionIn):
 
     trace: bool = Field(False, description="Answer with each step's parameters, and with the evidence that was sent.")
     stream: bool = Field(False, description="Answer as server-sent events: `token` events, then `answer`.")
-    history: list[TurnIn] = Field(default_factory=list, max_length=200)
+    history: list[TurnIn] = Field(default_factory=list[TurnIn], max_length=200)
     system: str = ""
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)

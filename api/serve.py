@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 
-from pipeline.errors import Conflict
+from pipeline.errors import Conflict, PipelineError
 from pipeline.settings import Settings, load
 
 log = logging.getLogger("dujiang.api")
@@ -19,13 +20,16 @@ def serve(settings: Settings) -> None:
     import uvicorn
 
     from api.app import create_app
-    from workers.runtime import platform
+    from api.local import open_platform
+    from workers.logs import configure
 
+    configure(settings)
     listener = bind(settings.host, settings.port)
-    with listener, platform(settings) as opened:
+    with listener, open_platform(settings) as opened:
         config = uvicorn.Config(
             create_app(opened, settings),
-            log_level=settings.log_level.lower(),
+            log_config=None,
+            access_log=settings.log_level.lower() == "debug",
             # the caller's real address decides whether a key is needed, so no proxy header may stand in for it
             proxy_headers=False,
             server_header=False,
@@ -46,11 +50,22 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Conflict(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="Stop what uses it, or choose another with --port.", code="address_in_use"
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Stop what uses it, or choose another with --port.",
+            code="address_in_use",
         ) from error
     listener.set_inheritable(True)
     return listener
 
 
+def main() -> None:
+    """The supervisor's child: what stops it is one line of its log."""
+    try:
+        serve(load().settings)
+    except PipelineError as error:
+        print(f"{error.code}: {error.detail}\n{error.hint}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from None
+
+
 if __name__ == "__main__":
-    serve(load().settings)
+    main()

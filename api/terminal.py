@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,7 +36,7 @@ def page_options(default: int) -> Callable[[F], F]:
 
 
 @contextmanager
-def system(**flags: object) -> Iterator[System]:
+def system(**flags: object) -> Generator[System]:
     """The system that the settings name, closed at the end."""
     from api.system import open_system
 
@@ -108,7 +108,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [" " * (size - width(cell)) + cell if flush else cell + " " * (size - width(cell)) for cell, size, flush in zip(cells, widths, right, strict=True)]
+    padded = list[str]()
+    for cell, size, flush in zip(cells, widths, right, strict=True):
+        space = " " * (size - width(cell))
+        padded.append(space + cell if flush else cell + space)
     return "  ".join(padded).rstrip()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -88,7 +88,7 @@ def _upload(remote: Remote, what: Ingestion, part: Sequence[Incoming]) -> tuple[
             f"/collections/{quote(what.collection, safe='')}/documents",
             data=form,
             files=files,
-            headers={"Idempotency-Key": uuid.uuid4().hex},
+            headers={"Idempotency-Key": secrets.token_hex(16)},
         )
     return decode(RunView, answer), unread
 
@@ -98,9 +98,9 @@ def _content(item: Incoming, opened: ExitStack, max_bytes: int) -> bytes | IO[by
     if item.data is not None:
         return item.data
     if item.member:
-        from api.incoming import read
+        from pipeline import load
 
-        return read(item, max_bytes)
+        return load.read(item.path, item.member, max_bytes=max_bytes)
     try:
         return opened.enter_context(open(item.path, "rb"))
     except FileNotFoundError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
@@ -76,17 +76,18 @@ def _of_form(form: FormData) -> Received:
     lane = given.get("lane") or None
     if lane not in {None, "interactive", "bulk"}:
         raise BadRequest(f"there is no lane {lane!r}", pointer="/lane", hint="Use interactive or bulk.")
-    known = _parsed(list[FileIn], given["documents"], ("documents",)) if "documents" in given else []
+    known = _parsed(list[FileIn], given["documents"], ("documents",)) if "documents" in given else list[FileIn]()
     if known and len(known) != len(uploads):
         raise BadRequest(f"`documents` describes {len(known)} files, but {len(uploads)} were sent", pointer="/documents")
-    metadata = _parsed(Meta, given["metadata"], ("metadata",)) if "metadata" in given else {}
-    options = _parsed(dict[str, str], given["options"], ("options",)) if "options" in given else {}
+    metadata = _parsed(Meta, given["metadata"], ("metadata",)) if "metadata" in given else Meta()
+    options = _parsed(dict[str, str], given["options"], ("options",)) if "options" in given else dict[str, str]()
     return Received(_files(uploads, known), lane_for(len(uploads), lane), metadata, options, given.get("source") or "http")
 
 
 def _files(uploads: Sequence[UploadFile], known: Sequence[FileIn]) -> Iterator[Incoming]:
+    nothing = FileIn.model_validate({})
     for position, upload in enumerate(uploads):
-        about = known[position] if known else FileIn()
+        about = known[position] if known else nothing
         name = upload.filename or f"upload-{position + 1}"
         upload.file.seek(0)
         yield Incoming(
@@ -106,9 +107,9 @@ def _declared(upload: UploadFile) -> str:
     return "" if kind == "application/octet-stream" else kind
 
 
-def _parsed(kind: Any, text: str | bytes, place: tuple[str, ...]) -> Any:
+def _parsed(kind: type[T], text: str | bytes, place: tuple[str, ...]) -> T:
     try:
-        return TypeAdapter[Any](kind).validate_python(json.loads(text))
+        return TypeAdapter(kind).validate_python(json.loads(text))
     except ValidationError as error:
         found = [{**item, "loc": ("body", *place, *item["loc"])} for item in error.errors(include_input=False, include_url=False)]
         raise RequestValidationError(found) from error

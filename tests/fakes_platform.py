@@ -373,5 +373,3 @@ class FakePlatform:
 
     def metrics(self) -> str:
         return f"# TYPE dujiang_documents gauge\ndujiang_documents {len(self._documents)}\n"
-
-
