@@ -85,7 +85,9 @@ def publish(app: Celery, issues: list[Issue]) -> None:
                     retry_policy={"max_retries": 1, "interval_start": 0.2, "interval_step": 0.2, "interval_max": 0.5},
                 )
     except (OperationalError, OSError) as error:
-        raise Unavailable(f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable") from error
+        raise Unavailable(
+            f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable"
+        ) from error
 
 
 def stages() -> tuple[Stage, ...]:

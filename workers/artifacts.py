@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -71,7 +72,8 @@ class Artifacts:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             raise Unavailable(
                 f"cannot write artifacts to {self.folder}: {error.strerror}",
                 dependency=True,
@@ -98,7 +100,10 @@ class Artifacts:
                 ) from error
             except OSError as error:
                 raise Unavailable(
-                    f"cannot read artifact pack {pack}: {error.strerror}", dependency=True, hint="Check DUJIANG_ARTIFACTS_URL.", code="artifacts_unavailable"
+                    f"cannot read artifact pack {pack}: {error.strerror}",
+                    dependency=True,
+                    hint="Check DUJIANG_ARTIFACTS_URL.",
+                    code="artifacts_unavailable",
                 ) from error
         return [found[position] for position in range(len(refs))]
 

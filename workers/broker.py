@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-from collections.abc import Iterator
+from typing import Any, Protocol, cast
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from pipeline.errors import Unavailable
@@ -19,13 +18,32 @@ from pipeline.settings import Settings
 from workers import queues
 from workers.sweep import EPOCH_KEY, EPOCH_TTL_S
 
-if TYPE_CHECKING:
-    from redis import Redis
-
 QUEUE_DB, CACHE_DB = 0, 1
 """Queues and answers live in databases of their own, so that purging one never touches the other."""
 NODE_TTL_S = 20
 HINT = "Start Redis, or correct DUJIANG_REDIS_URL; without it `dujiang up` starts its own server."
+
+
+class Client(Protocol):
+    """The part of redis-py that this project uses; its own types leave most answers open."""
+
+    def ping(self) -> object: ...
+
+    def llen(self, name: str) -> int: ...
+
+    def getex(self, name: str, ex: int) -> bytes | None: ...
+
+    def get(self, name: str) -> bytes | None: ...
+
+    def set(self, name: str, value: str | bytes, ex: int | None = None, px: int | None = None, nx: bool = False) -> object: ...
+
+    def delete(self, *names: str) -> int: ...
+
+    def scan_iter(self, match: str) -> Iterator[bytes]: ...
+
+    def mget(self, keys: Sequence[str]) -> list[bytes | None]: ...
+
+    def close(self) -> None: ...
 
 
 def with_db(url: str, number: int) -> str:
@@ -34,7 +52,7 @@ def with_db(url: str, number: int) -> str:
     if parts.scheme == "redis+socket":
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         query["virtual_host"] = str(int(query.get("virtual_host", "0") or 0) + number)
-        return urlunsplit(parts._replace(query=urlencode(query)))
+        return f"redis+socket://{parts.netloc}{parts.path}?{urlencode(query)}"
     base = parts.path.strip("/") or "0"
     return urlunsplit(parts._replace(path=f"/{int(base) + number}"))
 
@@ -46,22 +64,21 @@ def client_url(url: str) -> str:
         return url
     query = parse_qs(parts.query)
     database = query.get("virtual_host", ["0"])[-1]
-    return urlunsplit(("unix", "", parts.path, f"db={database}", ""))
+    return f"unix://{parts.netloc}{parts.path}?db={database}"
 
 
-def connect(url: str, number: int = QUEUE_DB) -> Redis:
+def connect(url: str, number: int = QUEUE_DB) -> Client:
     """A client that fails fast; nothing is sent before its first command."""
     from redis import Redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    return Redis.from_url(
-        client_url(with_db(url, number)), socket_timeout=5, socket_connect_timeout=3, health_check_interval=25, retry=Retry(NoBackoff(), 1)
-    )
+    make = cast("Callable[..., Client]", Redis.from_url)  # pyright: ignore[reportUnknownMemberType]
+    return make(client_url(with_db(url, number)), socket_timeout=5, socket_connect_timeout=3, health_check_interval=25, retry=Retry(NoBackoff(), 1))
 
 
 @contextmanager
-def typed() -> Iterator[None]:
+def typed() -> Generator[None]:
     """Turn every Redis failure into Unavailable."""
     from redis.exceptions import RedisError
 
@@ -100,12 +117,12 @@ class RedisBroker:
         if not self._own_broker:
             return None
         with typed():
-            return cast("int", self._redis.llen(f"{queues.PREFIX}{queue}"))
+            return self._redis.llen(f"{queues.PREFIX}{queue}")
 
     def epoch(self) -> str | None:
         """The mark that is lost when Redis is wiped; reading it prolongs it. Raises Unavailable."""
         with typed():
-            value = cast("bytes | None", self._redis.getex(EPOCH_KEY, ex=EPOCH_TTL_S))
+            value = self._redis.getex(EPOCH_KEY, ex=EPOCH_TTL_S)
         return value.decode() if value is not None else None
 
     def set_epoch(self, value: str) -> None:
@@ -130,11 +147,11 @@ class RedisBroker:
     def nodes(self) -> list[Node]:
         """Nodes that announced themselves lately. Raises Unavailable."""
         with typed():
-            names = [key.decode().removeprefix(f"{queues.PREFIX}node.") for key in cast("list[bytes]", list(self._redis.scan_iter(f"{queues.PREFIX}node.*")))]
+            names = [key.decode().removeprefix(f"{queues.PREFIX}node.") for key in self._redis.scan_iter(f"{queues.PREFIX}node.*")]
             if not names:
                 return []
-            bodies = cast("list[bytes | None]", self._redis.mget([f"{queues.PREFIX}node.{name}" for name in names]))
-            marks = cast("list[bytes | None]", self._redis.mget([f"{queues.PREFIX}progress.{name}" for name in names]))
+            bodies = self._redis.mget([f"{queues.PREFIX}node.{name}" for name in names])
+            marks = self._redis.mget([f"{queues.PREFIX}progress.{name}" for name in names])
         found: list[Node] = []
         for name, body, mark in zip(names, bodies, marks, strict=True):
             if body is not None:

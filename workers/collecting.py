@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from pipeline import embed, identity, parse
 from pipeline import chunk as chunking
+from pipeline import embed, identity, parse
 from pipeline import load as loading
 from pipeline.contracts import Lane, Scalar, Stage
 from pipeline.errors import BadRequest, Conflict, PipelineError, Skipped
@@ -34,14 +34,16 @@ def create(
     Raises Conflict when it exists with other options, BadRequest for a name that cannot be one.
     """
     if not NAME.fullmatch(name):
-        raise BadRequest(f"{name!r} is no collection name", hint="Use letters, digits, '-', '_' and '.', beginning with a letter or digit.", pointer="/name")
+        raise BadRequest(
+            f"{name!r} is no collection name", hint="Use letters, digits, '-', '_' and '.', beginning with a letter or digit.", pointer="/name"
+        )
     present = {row.name: row for row in catalog.every(runtime.db, tenant)}.get(name)
     settings = runtime.settings
     if present is not None:
         check_store(runtime, present)
         chunker, embedder = chunker or present.chunker, embedder or present.embedder
     spec = embedder or settings.embedder
-    profile = runtime.profile if spec == settings.embedder else embed.profile(_with_embedder(runtime, spec))
+    profile = runtime.profile if spec == settings.embedder else embed.profile(replace(settings, embedder=spec))
     chunking.create(chunker or settings.chunker, encoding=settings.tokenizer, options=dict(options or {}))
     return catalog.create(
         runtime.db,
@@ -58,12 +60,6 @@ def create(
             "store_url": pinned(runtime),
         },
     )
-
-
-def _with_embedder(runtime: Runtime, spec: str) -> object:
-    from dataclasses import replace
-
-    return replace(runtime.settings, embedder=spec)
 
 
 def pinned(runtime: Runtime) -> str:
@@ -130,19 +126,20 @@ def _take(
     runtime: Runtime, row: CollectionRow, item: Incoming, base: str, metadata: Mapping[str, Scalar | list[str]], options: Mapping[str, str]
 ) -> _Taken:
     document_id = identity.document_id(row.tenant, row.name, item.key)
-    known = {"document_id": document_id, "key": item.key, "title": item.title, "url": item.url, "path": item.path, "member": item.member}
+    bare = Submission(document_id, item.key, item.title, item.url, item.path, item.member, item.media_type)
     try:
         if item.problem is not None:
             raise item.problem
         data = item.data if item.data is not None else loading.read(item.path, item.member, max_bytes=runtime.max_bytes)
     except PipelineError as error:
         reason = (error.code, error.detail, error.hint, isinstance(error, Skipped))
-        return _Taken(Submission(**known, media_type=item.media_type, error=reason), None)
+        return _Taken(replace(bare, error=reason), None)
     meta = {**metadata, **item.metadata}
-    mark = identity.fingerprint({"base": base, "meta": json.dumps(meta, sort_keys=True), "title": item.title, "url": item.url, **{f"o.{k}": v for k, v in options.items()}})
-    submission = Submission(
-        **known,
-        media_type=item.media_type,
+    mark = identity.fingerprint(
+        {"base": base, "meta": json.dumps(meta, sort_keys=True), "title": item.title, "url": item.url, **{f"o.{k}": v for k, v in options.items()}}
+    )
+    submission = replace(
+        bare,
         size=len(data),
         metadata=meta,
         options=options,

@@ -19,13 +19,26 @@ from workers.ledger.work import Advance, Batch, CollectionRow, Outcome, Ref, Set
 class Tools(Protocol):
     """What the stages work with; `workers.runtime` builds it, once a process."""
 
-    db: Database
-    artifacts: Artifacts
-    owner: str
-    lease_s: float
-    deadline_s: float
-    max_attempts: int
-    max_bytes: int
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def db(self) -> Database: ...
+
+    @property
+    def artifacts(self) -> Artifacts: ...
+
+    @property
+    def lease_s(self) -> float: ...
+
+    @property
+    def deadline_s(self) -> float: ...
+
+    @property
+    def max_attempts(self) -> int: ...
+
+    @property
+    def max_bytes(self) -> int: ...
 
     def parse(self, raws: Sequence[RawDocument], options: Mapping[str, str]) -> list[ParsedDocument | PipelineError]: ...
 

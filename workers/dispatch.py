@@ -89,7 +89,16 @@ class Platform:
     def _collection_view(self, row: CollectionRow) -> CollectionView:
         documents, chunks = browse.totals(self.db, row.id)
         return CollectionView(
-            row.name, row.chunker, row.embedder, row.dimension, row.store_url, row.generation, row.revision, documents, chunks, catalog.moment(row.created_at)
+            row.name,
+            row.chunker,
+            row.embedder,
+            row.dimension,
+            row.store_url,
+            row.generation,
+            row.revision,
+            documents,
+            chunks,
+            catalog.moment(row.created_at),
         )
 
     def _index(self, row: CollectionRow) -> str:
@@ -201,7 +210,11 @@ class Platform:
         row = catalog.find(self.db, tenant, collection)
         view = browse.document(self.db, row.id, row.name, document_id)
         if view.version is None:
-            raise NotFound(f"document {document_id!r} has no version that answers yet", hint="Wait for its run, or look at its failure.", code="document_not_indexed")
+            raise NotFound(
+                f"document {document_id!r} has no version that answers yet",
+                hint="Wait for its run, or look at its failure.",
+                code="document_not_indexed",
+            )
         return self.runtime.reader_store.text(self._index(row), document_id, start_char, end_char)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:

@@ -72,6 +72,6 @@ def configure(settings: Settings) -> None:
     handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.getLevelName(settings.log_level.upper()))
+    root.setLevel(settings.log_level.upper())
     for chatty in ("httpx", "httpcore", "openai", "elastic_transport", "alembic", "amqp"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

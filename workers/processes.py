@@ -44,7 +44,14 @@ class Child:
 
 
 def spawn(
-    name: str, role: str, command: Sequence[str], *, env: Mapping[str, str] | None, log: Path, echo: Callable[[str], None] | None, queues: tuple[str, ...] = ()
+    name: str,
+    role: str,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None,
+    log: Path,
+    echo: Callable[[str], None] | None,
+    queues: tuple[str, ...] = (),
 ) -> Child:
     """Start a process in a session of its own. Call it from the main thread: the death signal hangs on the calling thread.
 

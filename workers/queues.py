@@ -55,7 +55,7 @@ def home(stages: tuple[Stage, ...], lane: Lane) -> str:
 
     A fused batch computes, so it goes where the processes are, not to the threads that wait for networks.
     """
-    return queue(Stage.PARSE if len(stages) > 1 else stages[0], lane)
+    return queue(Stage.PARSE if len(stages) > 1 else next(iter(stages)), lane)
 
 
 def following(stage: Stage) -> Stage | None:

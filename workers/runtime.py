@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument
 from pipeline.errors import PipelineError
+from pipeline.identity import index_name
 from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store
 from pipeline.settings import Settings
-from pipeline.identity import index_name
 from workers.artifacts import Artifacts
 from workers.broker import CACHE_DB, RedisBroker, connect
 from workers.ledger.engine import Database
@@ -21,6 +21,7 @@ from workers.ledger.work import CollectionRow
 
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
+
     from pipeline.protocols import Reranker
 
 
@@ -138,9 +139,9 @@ class Runtime:
         """The answer cache, in a Redis database of its own; None when it is turned off or there is no Redis."""
         if not self.settings.cache_ttl or not self.settings.redis_url:
             return None
-        from pipeline.cache import RedisCache
+        from pipeline.cache import RedisCache, RedisClient
 
-        return RedisCache(connect(self.settings.redis_url, CACHE_DB))
+        return RedisCache(cast("RedisClient", connect(self.settings.redis_url, CACHE_DB)))
 
     def close(self) -> None:
         """Stop the parser child and close files and connections. Safe to call twice."""

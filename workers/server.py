@@ -31,7 +31,9 @@ def binary() -> str:
         for path in sorted(Path(spec.origin).parent.rglob("valkey-server*")):
             if path.is_file():
                 return str(path)
-    raise Unsupported("there is no Redis-compatible server on this machine", hint="Install redis-server, or set DUJIANG_REDIS_URL.", code="no_redis_server")
+    raise Unsupported(
+        "there is no Redis-compatible server on this machine", hint="Install redis-server, or set DUJIANG_REDIS_URL.", code="no_redis_server"
+    )
 
 
 def socket_path(home: str) -> Path:
@@ -84,5 +86,7 @@ def _await(child: processes.Child, url: str) -> None:
             return
         except Unavailable:
             if not child.running() or monotonic() > until:
-                raise Unavailable("the own Redis server did not start", dependency=True, hint="Look at run/logs/redis.log in the data folder.") from None
+                raise Unavailable(
+                    "the own Redis server did not start", dependency=True, hint="Look at run/logs/redis.log in the data folder."
+                ) from None
         sleep(0.02)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ def connected(settings: Settings) -> Settings:
 
 
 @contextmanager
-def ensure_running(settings: Settings) -> Iterator[Settings]:
+def ensure_running(settings: Settings) -> Generator[Settings]:
     """Hand over to a running system, else start server and workers for the time of the block and stop them afterwards.
 
     Yields the settings to talk to it with. Raises Unavailable when it does not start.

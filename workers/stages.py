@@ -35,7 +35,9 @@ def load(desk: Desk) -> None:
     def one(item: Item) -> None:
         work = item.work
         data = stored[work.document_id] if not work.path else loading.read(work.path, work.member, max_bytes=desk.tools.max_bytes)
-        source = SourceItem(work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata)
+        source = SourceItem(
+            work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata
+        )
         item.raw = loading.load(source, data)
         item.source_hash = item.raw.sha256
         if item.raw.sha256 == work.live_hash and work.fingerprint == work.live_fingerprint:
@@ -54,7 +56,9 @@ def parse(desk: Desk) -> None:
     """Turn bytes into text with positions, in the guarded child process."""
     for item, data in desk.fetch(Stage.LOAD, [item for item in desk.alive() if item.raw is None]):
         work = item.work
-        source = SourceItem(work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata)
+        source = SourceItem(
+            work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata
+        )
         item.raw = loading.load(source, data)
         item.source_hash = item.raw.sha256
     keys = {_parse_key(desk, item): item for item in desk.alive()}
@@ -111,7 +115,11 @@ def chunk(desk: Desk) -> None:
             raise Malformed(f"{work.key} holds no text", code="no_text", hint="Nothing can be searched in it; if it is a scan, run OCR on it first.")
         item.chunk_count = len(item.chunks)
         key = identity.artifact_key(
-            desk.batch.collection.tenant, item.keys[Stage.PARSE], Stage.CHUNK, CHUNK_VERSION, identity.fingerprint({"c": options, "d": work.document_id})
+            desk.batch.collection.tenant,
+            item.keys[Stage.PARSE],
+            Stage.CHUNK,
+            CHUNK_VERSION,
+            identity.fingerprint({"c": options, "d": work.document_id}),
         )
         item.keys[Stage.CHUNK] = key
         entries.append(Entry(work.document_id, work.version, Stage.CHUNK, key, packed_chunks.dump(item.chunks)))
@@ -128,9 +136,7 @@ def embed(desk: Desk) -> None:
     embedder = desk.tools.embedder(desk.batch.collection)
     revision = embedder.profile.revision
     known = _known_vectors(desk, revision)
-    hashes = {
-        item.work.document_id: [identity.text_hash(chunk.searched) for chunk in item.chunks or ()] for item in desk.alive()
-    }
+    hashes = {item.work.document_id: [identity.text_hash(chunk.searched) for chunk in item.chunks or ()] for item in desk.alive()}
     mine = batches.held(desk.tools.db, desk.batch)
     _ask(desk, [item for item in desk.alive() if item.work.document_id in mine], hashes, known)
     entries: list[Entry] = []

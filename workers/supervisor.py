@@ -14,7 +14,6 @@ from pipeline.errors import PipelineError, Unavailable
 from pipeline.settings import Settings, child_environment, load
 from workers import app as application
 from workers import processes, queues, runfile, server, tasks
-from workers.feeder import Feeder
 from workers.housekeeping import Housekeeping
 from workers.ledger import sweeping
 from workers.processes import Child
@@ -62,7 +61,19 @@ def plan(settings: Settings, runtime: Runtime, *, ways_in: bool) -> list[Plan]:
 
 def _worker(name: str, stages: Sequence[Stage], pool: str, concurrency: int) -> Plan:
     served = tuple(name for name in queues.all_queues() if queues.stage_of(name) in stages)
-    command = (sys.executable, "-m", "workers.worker", "--name", name, "--queues", ",".join(served), "--pool", pool, "--concurrency", str(concurrency))
+    command = (
+        sys.executable,
+        "-m",
+        "workers.worker",
+        "--name",
+        name,
+        "--queues",
+        ",".join(served),
+        "--pool",
+        pool,
+        "--concurrency",
+        str(concurrency),
+    )
     return Plan(name, "worker", command, served)
 
 
@@ -156,7 +167,9 @@ class Supervisor:
             young = time.monotonic() - child.started_at < 60.0
             restarts = child.restarts + 1 if young else 1
             if restarts > RESTART_LIMIT:
-                raise Unavailable(f"{child.name} exits again and again", hint=f"Look at run/logs/{child.name}.log in the data folder.", code="crash_loop")
+                raise Unavailable(
+                    f"{child.name} exits again and again", hint=f"Look at run/logs/{child.name}.log in the data folder.", code="crash_loop"
+                )
             if young and restarts > 2:
                 time.sleep(RESTART_PAUSE_S)
             if child.role == "redis":

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pipeline.contracts import Metadata, Scalar
 
@@ -25,9 +25,9 @@ def shape(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): shape(item) for key, item in value.items()}
+        return {str(key): shape(item) for key, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [shape(item) for item in value]
+        return [shape(item) for item in cast("Sequence[object]", value)]
     return value
 
 

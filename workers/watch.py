@@ -148,18 +148,48 @@ def metrics(runtime: Runtime) -> str:
 
     family("dujiang_documents", "gauge", "Documents by status.", {f'{{status="{k}"}}': v for k, v in browse.document_statuses(runtime.db).items()})
     places = metering.documents_by_stage(runtime.db)
-    family("dujiang_documents_stage", "gauge", "Unfinished documents by stage and status.", {f'{{stage="{a}",status="{b}"}}': n for (a, b), n in places.items()})
+    family(
+        "dujiang_documents_stage",
+        "gauge",
+        "Unfinished documents by stage and status.",
+        {f'{{stage="{a}",status="{b}"}}': n for (a, b), n in places.items()},
+    )
     consumers = _consumers(runtime)
     views = browse.queue_views(runtime.db, consumers)
     family("dujiang_queue_ready_documents", "gauge", "Documents that wait for a queue.", {f'{{queue="{k}"}}': v.ready for k, v in views.items()})
-    family("dujiang_queue_batches", "gauge", "Open batches.", {f'{{queue="{k}",status="{s}"}}': getattr(v, s) for k, v in views.items() for s in ("queued", "leased")})
-    family("dujiang_queue_oldest_seconds", "gauge", "Age of the oldest document that waits.", {f'{{queue="{k}"}}': v.oldest_s or 0.0 for k, v in views.items()})
+    family(
+        "dujiang_queue_batches",
+        "gauge",
+        "Open batches.",
+        {f'{{queue="{k}",status="{s}"}}': getattr(v, s) for k, v in views.items() for s in ("queued", "leased")},
+    )
+    family(
+        "dujiang_queue_oldest_seconds",
+        "gauge",
+        "Age of the oldest document that waits.",
+        {f'{{queue="{k}"}}': v.oldest_s or 0.0 for k, v in views.items()},
+    )
     if consumers is not None:
         family("dujiang_queue_consumers", "gauge", "Nodes that listen to a queue.", {f'{{queue="{k}"}}': n for k, n in consumers.items()})
     totals = metering.totals(runtime.db)
-    family("dujiang_batches_total", "counter", "Closed batches by first stage and outcome.", {f'{{stage="{a}",outcome="{b}"}}': n for (a, b), n in totals.batches.items()})
-    family("dujiang_batch_seconds_total", "counter", "Seconds spent in batches, by first stage.", {f'{{stage="{k}"}}': v for k, v in totals.seconds.items()})
-    family("dujiang_attempts_total", "counter", "Attempts that did not succeed.", {f'{{stage="{a}",outcome="{b}"}}': n for (a, b), n in totals.attempts.items()})
+    family(
+        "dujiang_batches_total",
+        "counter",
+        "Closed batches by first stage and outcome.",
+        {f'{{stage="{a}",outcome="{b}"}}': n for (a, b), n in totals.batches.items()},
+    )
+    family(
+        "dujiang_batch_seconds_total",
+        "counter",
+        "Seconds spent in batches, by first stage.",
+        {f'{{stage="{k}"}}': v for k, v in totals.seconds.items()},
+    )
+    family(
+        "dujiang_attempts_total",
+        "counter",
+        "Attempts that did not succeed.",
+        {f'{{stage="{a}",outcome="{b}"}}': n for (a, b), n in totals.attempts.items()},
+    )
     family("dujiang_model_tokens_total", "counter", "Tokens reported by models.", {f'{{part="{k}"}}': v for k, v in totals.tokens.items()})
     family("dujiang_model_requests_total", "counter", "Requests to models.", {f'{{part="{k}"}}': v for k, v in totals.requests.items()})
     return "\n".join(lines) + "\n"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
 from workers.ledger.engine import Database
 from workers.ledger.schema import artifact_refs, attempts, batches, collections, documents, usage
-from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Spent, Work
+from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Work
 
 CODE_VERSION = "0.1.0"
 POISON_AFTER = 3
@@ -45,18 +46,18 @@ _WORK = (
 )
 
 
-def collection_row(row: object) -> CollectionRow:
+def collection_row(row: Row[*tuple[Any, ...]]) -> CollectionRow:
     """A row of `collections` as the ledger's own type."""
-    values = dict(row._mapping)  # type: ignore[attr-defined]
+    values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
     values["chunk_options"] = json.loads(values["chunk_options"])
     return CollectionRow(**values)
 
 
-def _work(row: Sequence[object]) -> Work:
-    values = list(row)
+def _work(row: Row[*tuple[Any, ...]]) -> Work:
+    values: list[Any] = list(row)
     values[8] = json.loads(str(values[8]))
     values[9] = json.loads(str(values[9]))
-    return Work(*values)  # type: ignore[arg-type]
+    return Work(*values)
 
 
 def stages_of(text: str) -> tuple[Stage, ...]:
@@ -83,9 +84,7 @@ def claim(db: Database, batch_id: int, token: int, owner: str, *, lease_s: float
             _close(connection, batch_id, "done", now)
             return None
         collection = connection.execute(select(collections).where(collections.c.id == row.collection_id)).one()
-    return Batch(
-        batch_id, token, owner, Lane(row.lane), stages_of(row.stages), collection_row(collection), tuple(_work(item) for item in found)
-    )
+    return Batch(batch_id, token, owner, Lane(row.lane), stages_of(row.stages), collection_row(collection), tuple(_work(item) for item in found))
 
 
 def renew(db: Database, batch_id: int, token: int, *, lease_s: float) -> bool:
@@ -273,7 +272,9 @@ def _set_back(connection: Connection, batch: Batch, setbacks: Sequence[Setback],
         work = runs[setback.document_id]
         connection.execute(update(documents).where(documents.c.id == setback.document_id).values(**_setback_values(setback, work, now)))
         if setback.status != "skipped":
-            record_attempt(connection, work.document_id, work.run_id, work.version, setback.stage, setback.status, setback.code, setback.detail, batch.owner, now)
+            record_attempt(
+                connection, work.document_id, work.run_id, work.version, setback.stage, setback.status, setback.code, setback.detail, batch.owner, now
+            )
         if setback.status == "skipped":
             settled.append((work.document_id, "unchanged" if setback.unchanged else "skipped", work.chunks, setback.detail))
         elif setback.status == "dead":
@@ -392,7 +393,9 @@ def counts_by_queue(connection: Connection) -> dict[str, dict[str, int]]:
     """Open batches of each queue: {"dujiang.parse.bulk": {"queued": 3, "leased": 1}}."""
     found: dict[str, dict[str, int]] = {}
     rows = connection.execute(
-        select(batches.c.queue, batches.c.status, func.count()).where(batches.c.status.in_(("queued", "leased"))).group_by(batches.c.queue, batches.c.status)
+        select(batches.c.queue, batches.c.status, func.count())
+        .where(batches.c.status.in_(("queued", "leased")))
+        .group_by(batches.c.queue, batches.c.status)
     )
     for queue, status, number in rows:
         found.setdefault(queue, {})[status] = number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, Select, func, select
 
@@ -59,7 +59,7 @@ def _page(views: Sequence[T], ids: Sequence[str], more: bool) -> Page[T]:
     return Page(tuple(views), ids[0] if ids else None, ids[-1] if ids else None, more)
 
 
-def _run(connection: Connection, row: Row[tuple[object, ...]], now: float, failures: int) -> RunView:
+def _run(connection: Connection, row: Row[*tuple[Any, ...]], now: float, failures: int) -> RunView:
     counts: dict[str, int] = {}
     chunks = 0
     for outcome, number, size in connection.execute(
@@ -70,7 +70,11 @@ def _run(connection: Connection, row: Row[tuple[object, ...]], now: float, failu
     spent, calls = _usage(connection, f"run:{row.id}")
     failed: tuple[FailureView, ...] = ()
     if failures and counts.get("failed"):
-        query = _failures().join(run_items, run_items.c.document_id == documents.c.id).where(run_items.c.run_id == row.id, run_items.c.outcome == "failed")
+        query = (
+            _failures()
+            .join(run_items, run_items.c.document_id == documents.c.id)
+            .where(run_items.c.run_id == row.id, run_items.c.outcome == "failed")
+        )
         failed = tuple(_failure(found) for found in connection.execute(query.order_by(documents.c.key).limit(failures)))
     ended = row.finished_at
     return RunView(
@@ -113,9 +117,9 @@ def _positions(connection: Connection, run_id: int, counts: Mapping[str, int]) -
 
 def _usage(connection: Connection, owner: str) -> tuple[UsageView, dict[str, int]]:
     row = connection.execute(
-        select(
-            func.sum(usage.c.input_tokens), func.sum(usage.c.output_tokens), func.sum(usage.c.requests), func.sum(usage.c.retries)
-        ).where(usage.c.owner == owner)
+        select(func.sum(usage.c.input_tokens), func.sum(usage.c.output_tokens), func.sum(usage.c.requests), func.sum(usage.c.retries)).where(
+            usage.c.owner == owner
+        )
     ).one()
     prompt, completion, requests, retries = (int(value) if value is not None else None for value in row)
     total = None if prompt is None else prompt + (completion or 0)
@@ -139,7 +143,7 @@ def items(db: Database, name: str, *, outcome: str, limit: int, after: str) -> P
     return _page(views, [view.document_id for view in views], len(rows) > limit)
 
 
-def _failures() -> Select[tuple[object, ...]]:
+def _failures() -> Select[*tuple[Any, ...]]:
     return select(
         documents.c.id,
         documents.c.key,
@@ -155,7 +159,7 @@ def _failures() -> Select[tuple[object, ...]]:
     ).join(runs, runs.c.id == documents.c.run_id)
 
 
-def _failure(row: Row[tuple[object, ...]], *, trace: bool = False) -> FailureView:
+def _failure(row: Row[*tuple[Any, ...]], *, trace: bool = False) -> FailureView:
     return FailureView(
         document_id=row.id,
         document=row.key,
@@ -173,7 +177,12 @@ def _failure(row: Row[tuple[object, ...]], *, trace: bool = False) -> FailureVie
 
 def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
     """Dead letters: a view on the ledger."""
-    query = _failures().where(documents.c.status == "dead", documents.c.tenant == tenant, documents.c.id > after).order_by(documents.c.id).limit(limit + 1)
+    query = (
+        _failures()
+        .where(documents.c.status == "dead", documents.c.tenant == tenant, documents.c.id > after)
+        .order_by(documents.c.id)
+        .limit(limit + 1)
+    )
     if collection:
         query = query.where(runs.c.collection == collection)
     if run_id:
@@ -191,20 +200,31 @@ def failure(db: Database, document_id: str, *, tenant: str) -> FailureView:
     with db.read() as connection:
         row = connection.execute(_failures().where(documents.c.id == document_id, documents.c.tenant == tenant, documents.c.status == "dead")).first()
     if row is None:
-        raise NotFound(f"no failed document has the id {document_id!r}", hint="`dujiang failures list` shows those there are.", code="failure_not_found")
+        raise NotFound(
+            f"no failed document has the id {document_id!r}", hint="`dujiang failures list` shows those there are.", code="failure_not_found"
+        )
     return _failure(row, trace=True)
 
 
-def _status() -> Select[tuple[object, ...]]:
+def _status() -> Select[*tuple[Any, ...]]:
     return select(documents, batches.c.status.label("batch_status")).outerjoin(batches, batches.c.id == documents.c.batch_id)
 
 
-def _document(row: Row[tuple[object, ...]], collection: str) -> DocumentView:
+def _document(row: Row[*tuple[Any, ...]], collection: str) -> DocumentView:
     status = "leased" if row.status == "queued" and row.batch_status == "leased" else row.status
     stopped = None
     if row.error_code and row.status in ("dead", "retry"):
         stopped = FailureView(
-            row.id, row.key, row.error_stage, row.error_code, row.error_detail, row.error_hint, max(1, row.attempts), moment(row.updated_at), collection, run_name(row.run_id)
+            row.id,
+            row.key,
+            row.error_stage,
+            row.error_code,
+            row.error_detail,
+            row.error_hint,
+            max(1, row.attempts),
+            moment(row.updated_at),
+            collection,
+            run_name(row.run_id),
         )
     return DocumentView(
         document_id=row.id,
@@ -246,7 +266,11 @@ def document(db: Database, collection_id: str, collection: str, document_id: str
             _status().where(documents.c.collection_id == collection_id, documents.c.id == document_id, documents.c.status != "deleted")
         ).first()
     if row is None:
-        raise NotFound(f"collection {collection!r} has no document {document_id!r}", hint="`dujiang documents list` shows those there are.", code="document_not_found")
+        raise NotFound(
+            f"collection {collection!r} has no document {document_id!r}",
+            hint="`dujiang documents list` shows those there are.",
+            code="document_not_found",
+        )
     return _document(row, collection)
 
 
@@ -254,7 +278,9 @@ def totals(db: Database, collection_id: str) -> tuple[int, int]:
     """(documents, chunks) that answer now."""
     with db.read() as connection:
         row = connection.execute(
-            select(func.count(), func.sum(documents.c.live_chunks)).where(documents.c.collection_id == collection_id, documents.c.live_version.is_not(None))
+            select(func.count(), func.sum(documents.c.live_chunks)).where(
+                documents.c.collection_id == collection_id, documents.c.live_version.is_not(None)
+            )
         ).one()
     return int(row[0]), int(row[1] or 0)
 
@@ -263,7 +289,9 @@ def live(db: Database, collection_id: str) -> dict[str, tuple[int, str]]:
     """Document id → (version that answers, key)."""
     with db.read() as connection:
         rows = connection.execute(
-            select(documents.c.id, documents.c.live_version, documents.c.key).where(documents.c.collection_id == collection_id, documents.c.live_version.is_not(None))
+            select(documents.c.id, documents.c.live_version, documents.c.key).where(
+                documents.c.collection_id == collection_id, documents.c.live_version.is_not(None)
+            )
         )
         return {row.id: (row.live_version, row.key) for row in rows}
 
@@ -288,7 +316,11 @@ def queue_views(db: Database, consumers: Mapping[str, int] | None) -> dict[str, 
         ready, since = waiting.get(name, (0, now))
         counts = opened.get(name, {})
         views[name] = QueueView(
-            ready, counts.get("queued", 0), counts.get("leased", 0), round(now - since, 1) if ready else None, None if consumers is None else consumers.get(name, 0)
+            ready,
+            counts.get("queued", 0),
+            counts.get("leased", 0),
+            round(now - since, 1) if ready else None,
+            None if consumers is None else consumers.get(name, 0),
         )
     return views
 

@@ -119,7 +119,9 @@ def revoke_key(db: Database, key_id: str, tenant: str) -> None:
     """Raises NotFound."""
     with db.write() as connection:
         done = connection.execute(
-            update(api_keys).where(api_keys.c.id == key_id, api_keys.c.tenant == tenant, api_keys.c.revoked_at.is_(None)).values(revoked_at=db.now(connection))
+            update(api_keys)
+            .where(api_keys.c.id == key_id, api_keys.c.tenant == tenant, api_keys.c.revoked_at.is_(None))
+            .values(revoked_at=db.now(connection))
         )
     if done.rowcount != 1:
         raise NotFound(f"there is no valid key {key_id!r}", hint="`dujiang keys list` shows those there are.", code="key_not_found")

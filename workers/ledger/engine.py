@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,19 @@ class Database:
         self.sqlite = self.engine.dialect.name == "sqlite"
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Generator[Connection]:
         """A writing transaction; on SQLite it takes the write lock at once. Raises Unavailable."""
         with self._typed(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Generator[Connection]:
         """A consistent snapshot that never waits for writers. Raises Unavailable."""
         with self._typed(), self.engine.connect().execution_options(dujiang_read=True) as connection, connection.begin():
             yield connection
 
     @contextmanager
-    def _typed(self) -> Iterator[None]:
+    def _typed(self) -> Generator[None]:
         try:
             yield
         except OperationalError as error:
@@ -81,7 +81,9 @@ def open_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise BadRequest("DUJIANG_LEDGER_URL is not a database URL", hint="Use sqlite:///PATH or postgresql+psycopg://…", code="bad_setting") from error
+        raise BadRequest(
+            "DUJIANG_LEDGER_URL is not a database URL", hint="Use sqlite:///PATH or postgresql+psycopg://…", code="bad_setting"
+        ) from error
     if parsed.get_backend_name() == "sqlite":
         if parsed.database and parsed.database != ":memory:":
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,9 @@ def open_engine(url: str) -> Engine:
         return engine
     if parsed.get_backend_name() == "postgresql":
         return create_engine(parsed, pool_pre_ping=True, pool_size=4, max_overflow=16, connect_args={"connect_timeout": 5})
-    raise BadRequest(f"the ledger cannot live in {parsed.get_backend_name()!r}", hint="Use sqlite:///PATH or postgresql+psycopg://…", code="bad_setting")
+    raise BadRequest(
+        f"the ledger cannot live in {parsed.get_backend_name()!r}", hint="Use sqlite:///PATH or postgresql+psycopg://…", code="bad_setting"
+    )
 
 
 def _sqlite_connect(connection: Any, _record: object) -> None:

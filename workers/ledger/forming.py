@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
@@ -85,9 +86,7 @@ def _groups(connection: Connection, lane: Lane) -> list[_Group]:
     return [_Group(row.id, row.tenant, row.collection_id) for row in rows]
 
 
-def _stage(
-    connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float
-) -> list[Issue]:
+def _stage(connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float) -> list[Issue]:
     issues: list[Issue] = []
     load = _load_by_tenant(connection, stage, lane)
     waiting = {group.run_id: group for group in groups}
@@ -127,12 +126,10 @@ def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[st
         .where(batches.c.status.in_(("queued", "leased")), batches.c.lane == lane.value, batches.c.stages.startswith(stage.value))
         .group_by(batches.c.tenant)
     )
-    return {tenant: number for tenant, number in rows}
+    return {row[0]: row[1] for row in rows}
 
 
-def _pick(
-    connection: Connection, group: _Group, stage: Stage, limits: queues.Bounds, now: float
-) -> tuple[str, list[Row[tuple[str, int, int, str, float]]]]:
+def _pick(connection: Connection, group: _Group, stage: Stage, limits: queues.Bounds, now: float) -> tuple[str, list[Row[*tuple[Any, ...]]]]:
     """Documents of one route that fit into one batch together; the first always fits."""
     found = connection.execute(
         select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at)
@@ -151,9 +148,7 @@ def _pick(
     return route, list(_fill((row for row in found if row.route == route), limits))
 
 
-def _fill(
-    rows: Iterator[Row[tuple[str, int, int, str, float]]], limits: queues.Bounds
-) -> Iterator[Row[tuple[str, int, int, str, float]]]:
+def _fill(rows: Iterator[Row[*tuple[Any, ...]]], limits: queues.Bounds) -> Iterator[Row[*tuple[Any, ...]]]:
     number = chunks = size = 0
     for row in rows:
         over = chunks + row.chunks > limits.chunks or size + row.size > limits.bytes
@@ -165,9 +160,7 @@ def _fill(
         yield row
 
 
-def _worth(
-    connection: Connection, group: _Group, rows: list[Row[tuple[str, int, int, str, float]]], window: Window, now: float
-) -> bool:
+def _worth(connection: Connection, group: _Group, rows: list[Row[*tuple[Any, ...]]], window: Window, now: float) -> bool:
     """True when a batch is nearly full, has lingered, or nothing more can come to fill it."""
     if sum(row.chunks for row in rows) >= window.chunks * 15 // 16 or now - min(row.updated_at for row in rows) > LINGER_S:
         return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from pipeline.contracts import Lane, Scalar, Stage
 from workers.ledger import balance
@@ -64,9 +64,7 @@ def close_scan(db: Database, run_id: int, *, complete: bool, warnings: Sequence[
     """The listing is over; a run that waits for no document ends here."""
     with db.write() as connection:
         connection.execute(
-            update(runs)
-            .where(runs.c.id == run_id)
-            .values(scan="complete" if complete else "incomplete", warnings=json.dumps(list(warnings)))
+            update(runs).where(runs.c.id == run_id).values(scan="complete" if complete else "incomplete", warnings=json.dumps(list(warnings)))
         )
         balance.finish(connection, [run_id], db.now(connection))
 
@@ -97,7 +95,11 @@ def submit(
     with db.write() as connection:
         now = db.now(connection)
         before = _known(connection, [item.document_id for item in items])
-        present = set(connection.scalars(select(run_items.c.document_id).where(run_items.c.run_id == run_id, run_items.c.document_id.in_([i.document_id for i in items]))))
+        present = set(
+            connection.scalars(
+                select(run_items.c.document_id).where(run_items.c.run_id == run_id, run_items.c.document_id.in_([i.document_id for i in items]))
+            )
+        )
         fresh = list({item.document_id: item for item in items if item.document_id not in present}.values())
         outcomes: list[dict[str, object]] = []
         new: list[dict[str, object]] = []
@@ -121,7 +123,7 @@ def _judge(
 ) -> tuple[dict[str, object], dict[str, object] | None]:
     if item.error is not None:
         code, detail, hint, skipped = item.error
-        outcome = {"outcome": "skipped" if skipped else "failed", "chunks": 0, "detail": detail}
+        outcome: dict[str, object] = {"outcome": "skipped" if skipped else "failed", "chunks": 0, "detail": detail}
         if skipped and old is not None:
             return outcome, None
         row = _row(item, old, collection, run_id, lane, now)
@@ -130,7 +132,12 @@ def _judge(
             row |= {"error_stage": Stage.LOAD.value, "error_code": code, "error_detail": detail, "error_hint": hint}
         return outcome, row
     if old is not None:
-        if old.live_version is not None and old.live_hash == item.source_hash and old.live_fingerprint == item.fingerprint and old.status in ("done", "dead", "cancelled", "skipped"):
+        if (
+            old.live_version is not None
+            and old.live_hash == item.source_hash
+            and old.live_fingerprint == item.fingerprint
+            and old.status in ("done", "dead", "cancelled", "skipped")
+        ):
             return {"outcome": "unchanged", "chunks": old.live_chunks, "detail": ""}, None
         if old.source_hash == item.source_hash and old.fingerprint == item.fingerprint and old.status in ("ready", "queued", "retry"):
             return {"outcome": "pending", "chunks": 0, "detail": ""}, None
@@ -191,16 +198,16 @@ def stop(db: Database, run_id: int) -> None:
         done = connection.execute(update(runs).where(runs.c.id == run_id, runs.c.finished_at.is_(None)).values(status="cancelling", scan="complete"))
         if done.rowcount != 1:
             return
-        waiting: list[Row[tuple[str]]] = list(
-            connection.execute(select(run_items.c.document_id).where(run_items.c.run_id == run_id, run_items.c.outcome == "pending"))
-        )
+        waiting = list(connection.execute(select(run_items.c.document_id).where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")))
         connection.execute(
             update(documents)
             .where(documents.c.run_id == run_id, documents.c.status.in_(("ready", "queued", "retry")))
             .values(status="cancelled", batch_id=None, updated_at=now)
         )
         connection.execute(
-            update(run_items).where(run_items.c.run_id == run_id, run_items.c.outcome == "pending").values(outcome="cancelled", detail="the run was cancelled")
+            update(run_items)
+            .where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")
+            .values(outcome="cancelled", detail="the run was cancelled")
         )
         others = [(row.document_id, "cancelled", 0, "the run that worked on it was cancelled") for row in waiting]
         balance.settle(connection, others, now)

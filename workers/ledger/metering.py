@@ -48,7 +48,9 @@ def totals(db: Database) -> Totals:
             seconds[stage] = seconds.get(stage, 0.0) + float(spent or 0.0)
         failed = {
             (stage, outcome): number
-            for stage, outcome, number in connection.execute(select(attempts.c.stage, attempts.c.outcome, func.count()).group_by(attempts.c.stage, attempts.c.outcome))
+            for stage, outcome, number in connection.execute(
+                select(attempts.c.stage, attempts.c.outcome, func.count()).group_by(attempts.c.stage, attempts.c.outcome)
+            )
         }
         spending = connection.execute(select(usage.c.part, func.sum(usage.c.input_tokens), func.sum(usage.c.requests)).group_by(usage.c.part)).all()
     tokens = {row[0]: int(row[1]) for row in spending if row[1] is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Row, delete, exists, select
 
@@ -54,5 +55,5 @@ def unreferenced(db: Database, packs: Sequence[str]) -> list[str]:
     return [pack for pack in packs if pack not in found]
 
 
-def _ref(row: Row[tuple[object, ...]]) -> Ref:
+def _ref(row: Row[*tuple[Any, ...]]) -> Ref:
     return Ref(row.document_id, row.version, Stage(row.stage), row.key, row.pack, row.start, row.length)

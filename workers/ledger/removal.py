@@ -52,7 +52,11 @@ def forget(db: Database, document_id: str) -> list[str]:
         packs = list(connection.scalars(select(artifact_refs.c.pack).where(artifact_refs.c.document_id == document_id).distinct()))
         connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id == document_id))
         connection.execute(delete(attempts).where(attempts.c.document_id == document_id))
-        connection.execute(update(documents).where(documents.c.id == document_id).values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED))
+        connection.execute(
+            update(documents)
+            .where(documents.c.id == document_id)
+            .values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED)
+        )
     return packs
 
 
@@ -62,7 +66,9 @@ def detach_collection(db: Database, collection_id: str) -> int:
         now = db.now(connection)
         ids = list(connection.scalars(select(documents.c.id).where(documents.c.collection_id == collection_id, documents.c.status != "deleted")))
         connection.execute(
-            update(documents).where(documents.c.collection_id == collection_id).values(status="deleting", batch_id=None, version=documents.c.version + 1, updated_at=now)
+            update(documents)
+            .where(documents.c.collection_id == collection_id)
+            .values(status="deleting", batch_id=None, version=documents.c.version + 1, updated_at=now)
         )
         for start in range(0, len(ids), 500):
             balance.settle(connection, [(item, "cancelled", 0, "the collection was deleted") for item in ids[start : start + 500]], now)
@@ -76,7 +82,9 @@ def forget_collection(db: Database, collection_id: str) -> None:
         connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id.in_(mine)))
         connection.execute(delete(attempts).where(attempts.c.document_id.in_(mine)))
         connection.execute(
-            update(documents).where(documents.c.collection_id == collection_id).values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED)
+            update(documents)
+            .where(documents.c.collection_id == collection_id)
+            .values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED)
         )
 
 

@@ -6,9 +6,10 @@ Times are seconds since the epoch by the database's own clock; ids of documents 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, UniqueConstraint, text
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
-BigId = BigInteger().with_variant(Integer, "sqlite")
+BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
 
 meta = Table("meta", metadata, Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
 

@@ -1,3 +1,4 @@
+# pyright: basic
 """The first schema: collections, runs, documents, batches, artifacts, attempts, usage, keys, remembered requests."""
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+BigId: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -29,12 +32,12 @@ def upgrade() -> None:
     op.create_table(
         "artifact_refs",
         sa.Column("document_id", sa.String(length=32), nullable=False),
-        sa.Column("version", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("version", BigId, nullable=False),
         sa.Column("stage", sa.String(length=16), nullable=False),
         sa.Column("key", sa.String(length=32), nullable=False),
         sa.Column("pack", sa.String(length=128), nullable=False),
-        sa.Column("start", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("length", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("start", BigId, nullable=False),
+        sa.Column("length", BigId, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("document_id", "version", "stage"),
         sqlite_with_rowid=False,
@@ -43,10 +46,10 @@ def upgrade() -> None:
     op.create_index("artifact_refs_pack", "artifact_refs", ["pack"], unique=False)
     op.create_table(
         "attempts",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("id", BigId, autoincrement=True, nullable=False),
         sa.Column("document_id", sa.String(length=32), nullable=False),
-        sa.Column("run_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("version", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", BigId, nullable=False),
+        sa.Column("version", BigId, nullable=False),
         sa.Column("stage", sa.String(length=16), nullable=False),
         sa.Column("outcome", sa.String(length=16), nullable=False),
         sa.Column("code", sa.String(length=64), nullable=False),
@@ -59,7 +62,7 @@ def upgrade() -> None:
     op.create_index("attempts_document", "attempts", ["document_id"], unique=False)
     op.create_table(
         "batches",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("id", BigId, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(length=64), nullable=False),
         sa.Column("collection_id", sa.String(length=32), nullable=False),
         sa.Column("stages", sa.String(length=64), nullable=False),
@@ -99,7 +102,7 @@ def upgrade() -> None:
         sa.Column("dimension", sa.Integer(), nullable=True),
         sa.Column("store_url", sa.Text(), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
-        sa.Column("revision", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("revision", BigId, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("tenant", "name"),
@@ -115,11 +118,11 @@ def upgrade() -> None:
         sa.Column("path", sa.Text(), nullable=False),
         sa.Column("member", sa.Text(), nullable=False),
         sa.Column("media_type", sa.String(length=128), nullable=False),
-        sa.Column("size", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("size", BigId, nullable=False),
         sa.Column("meta", sa.Text(), nullable=False),
         sa.Column("options", sa.Text(), nullable=False),
         sa.Column("access", sa.String(length=64), nullable=False),
-        sa.Column("run_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", BigId, nullable=False),
         sa.Column("lane", sa.String(length=16), nullable=False),
         sa.Column("route", sa.String(length=16), nullable=False),
         sa.Column("stage", sa.String(length=16), nullable=False),
@@ -128,9 +131,9 @@ def upgrade() -> None:
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("waits", sa.Integer(), nullable=False),
         sa.Column("lost", sa.Integer(), nullable=False),
-        sa.Column("batch_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
-        sa.Column("version", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("live_version", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
+        sa.Column("batch_id", BigId, nullable=True),
+        sa.Column("version", BigId, nullable=False),
+        sa.Column("live_version", BigId, nullable=True),
         sa.Column("source_hash", sa.String(length=64), nullable=False),
         sa.Column("live_hash", sa.String(length=64), nullable=False),
         sa.Column("fingerprint", sa.String(length=32), nullable=False),
@@ -195,7 +198,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "run_items",
-        sa.Column("run_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", BigId, nullable=False),
         sa.Column("document_id", sa.String(length=32), nullable=False),
         sa.Column("outcome", sa.String(length=16), nullable=False),
         sa.Column("chunks", sa.Integer(), nullable=False),
@@ -213,7 +216,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "runs",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("id", BigId, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(length=64), nullable=False),
         sa.Column("collection_id", sa.String(length=32), nullable=False),
         sa.Column("collection", sa.String(length=128), nullable=False),
@@ -237,13 +240,13 @@ def upgrade() -> None:
     )
     op.create_table(
         "usage",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("id", BigId, autoincrement=True, nullable=False),
         sa.Column("owner", sa.String(length=64), nullable=False),
         sa.Column("part", sa.String(length=16), nullable=False),
         sa.Column("model", sa.String(length=128), nullable=False),
-        sa.Column("input_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
-        sa.Column("output_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
-        sa.Column("units", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("input_tokens", BigId, nullable=True),
+        sa.Column("output_tokens", BigId, nullable=True),
+        sa.Column("units", BigId, nullable=False),
         sa.Column("requests", sa.Integer(), nullable=False),
         sa.Column("retries", sa.Integer(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
