@@ -136,7 +136,7 @@ class OpenAIEmbedder:
         if not parts:
             return EmbeddedChunks(np.zeros((0, self._profile.dimension or 0), np.float32), self._profile.name, self._profile.revision, 0)
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return EmbeddedChunks(vectors, self._profile.name, self._profile.revision, tokens)
+        return EmbeddedChunks(vectors, self._profile.name, self._profile.revision, tokens, requests=len(parts))
 
     def _batches(self, texts: Sequence[str], prefix: str) -> Iterator[list[str]]:
         """Full requests within both bounds; bytes stand for tokens until they do not fit, then those inputs are counted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline import text as language
@@ -30,6 +30,10 @@ _MOST = 3
 _LONGEST = 600
 """Characters of one quoted sentence; a longer unit is cut at its end."""
 _CONTEXT = 0.35
+"""A term beside the sentence counts this share of one inside it; one in the header of a row counts `_COLUMN`."""
+_COLUMN = 0.7
+_OTHER_YEAR = 0.3
+"""What is left of a score when the question names a year and the sentence another one."""
 _SECOND = 0.5
 """A further sentence must score this share of the best one's …"""
 _NEWS = 0.12
@@ -40,6 +44,8 @@ _QUESTION = re.compile(r"<question>\n(.*)\n</question>", re.DOTALL)
 _HEADING = re.compile(r"^\s{0,3}(#{1,6}\s+)(?=\S)")
 _ITEM = re.compile(r"^\s*(?:[-*+•·]|\d{1,3}[.)、]|[（(]\d{1,3}[)）])\s+(?=\S)")
 _PAIR = re.compile(r"^[^|。.!?！？:：\n]{1,40}[:：]\s*\S")
+_TITLE = re.compile(r"^\s*[^\sa-z][^\n]*[^\s.。!！?？,，;；:：、…\"”」』)）]\s*$")
+"""A line on its own that ends without a mark; wrapped prose is longer, and its last line has one."""
 _RULE = re.compile(r"^[\s|:+=\-_*#`~]*$")
 _ASKS = re.compile(r"[?？]\s*$")
 
@@ -49,6 +55,12 @@ _AMOUNT = re.compile(
     re.I,
 )
 _MOMENT = re.compile(r"\bwhen\b|what (?:year|date|day|time|month)|何时|什么时[候间]|哪[一]?[年天日月]|日期|几[月号点]", re.I)
+_YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = r"(Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?"
+_YMD = re.compile(r"(?<!\d)(\d{4})\s*[-/.年]\s*(\d{1,2})\s*[-/.月]\s*(\d{1,2})(?!\d)")
+_DMY = re.compile(rf"(?<!\d)(\d{{1,2}})(?:st|nd|rd|th)?\s+{_MONTH},?\s+(\d{{4}})(?!\d)", re.I)
+_MDY = re.compile(rf"\b{_MONTH}\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})(?!\d)", re.I)
 _PERSON = re.compile(r"\bwho(?:m|se)?\b", re.I)
 _FIGURE = re.compile(r"\d|[一二三四五六七八九十百千万亿两]")
 _DATED = re.compile(
@@ -69,9 +81,11 @@ class _Unit:
     """prose, row, pair, heading."""
     terms: frozenset[str]
     context: frozenset[str]
-    """Terms of what stands around it: source, heading, the sentence before, a table's header."""
+    """Terms of what stands around it: source, heading, the sentence before."""
     header: str = ""
     """A row's header line."""
+    columns: frozenset[str] = frozenset()
+    """Terms of `header`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +137,46 @@ def _answer(messages: Sequence[tuple[str, str]]) -> list[str]:
     ranked = sorted((_score(unit, weights, question) for unit in units), key=lambda one: (-one.score, one.unit.rank))
     if ranked[0].share < LEAST or not ranked[0].own:
         return []
-    return [piece for one in _chosen(ranked, weights) for piece in _quoted(one.unit)]
+    # two rows of one table share their header
+    return list(dict.fromkeys(piece for one in _chosen(ranked, weights) for piece in _quoted(one.unit)))
 
 
 def _weights(question: str, units: Sequence[_Unit]) -> Mapping[str, float]:
     """Weight of each term of the question: rare among the sentences counts more, characters less than words."""
     words, grams = language.query_terms(question)
     shares = {term: 0.2 if len(term) == 1 else 0.6 for term in grams} | dict.fromkeys(words, 1.0)
-    seen = Counter(term for unit in units for term in unit.terms if term in shares)
     total = len(units)
+    seen = Counter(term for unit in units for term in unit.terms)
+    # a number or date that is asked for is no detail
+    shares |= dict.fromkeys(filter(_exact, shares), 2.0) | dict.fromkeys(_dates(question), 2.0)
     return {term: share * math.log(1.0 + (total - seen[term] + 0.5) / (seen[term] + 0.5)) for term, share in shares.items()}
+
+
+def _exact(term: str) -> bool:
+    return term.isdigit()
+
+
+def _dates(text: str) -> set[str]:
+    """Whole dates as ``@2026-07-14``, so that different spellings meet."""
+    found = [(year, month, day) for year, month, day in _YMD.findall(text)]
+    found += [(year, str(_MONTHS.index(month[:3].lower()) + 1), day) for day, month, year in _DMY.findall(text)]
+    found += [(year, str(_MONTHS.index(month[:3].lower()) + 1), day) for month, day, year in _MDY.findall(text)]
+    return {f"@{year}-{int(month):02d}-{int(day):02d}" for year, month, day in found}
 
 
 def _score(unit: _Unit, weights: Mapping[str, float], question: str) -> _Scored:
     own = frozenset(term for term in unit.terms if term in weights)
-    around = frozenset(term for term in unit.context if term in weights) - own
-    share = (sum(weights[term] for term in own) + _CONTEXT * sum(weights[term] for term in around)) / sum(weights.values())
+    columns = frozenset(term for term in unit.columns if term in weights) - own
+    around = frozenset(term for term in unit.context if term in weights) - own - columns
+    share = (_sum(weights, own) + _COLUMN * _sum(weights, columns) + _CONTEXT * _sum(weights, around)) / math.fsum(weights.values())
     score = share / (0.85 + 0.15 * max(1.0, len(unit.terms) / 60))
     if not own:
         score = 0.0
     if unit.kind == "heading" or _ASKS.search(unit.text):
         score *= 0.4
+    years = set(_YEAR.findall(unit.text))
+    if years and not years & set(_YEAR.findall(question)) and _YEAR.search(question):
+        score *= _OTHER_YEAR
     for asks, holds in ((_AMOUNT, _FIGURE), (_MOMENT, _DATED), (_PERSON, _NAMED)):
         if asks.search(question) and holds.search(unit.text):
             score *= 1.2
@@ -153,6 +186,11 @@ def _score(unit: _Unit, weights: Mapping[str, float], question: str) -> _Scored:
     return _Scored(score * (1.0 + 0.15 / (1 + unit.rank)), share, own, unit)
 
 
+def _sum(weights: Mapping[str, float], terms: Iterable[str]) -> float:
+    """Exact, so that the order of a set, which differs between processes, cannot decide a tie."""
+    return math.fsum(weights[term] for term in terms)
+
+
 def _chosen(ranked: Sequence[_Scored], weights: Mapping[str, float]) -> list[_Scored]:
     """The best sentence, then those that are nearly as good and say of the question what is not said yet."""
     best = ranked[0]
@@ -160,7 +198,7 @@ def _chosen(ranked: Sequence[_Scored], weights: Mapping[str, float]) -> list[_Sc
     for one in ranked[1:]:
         if len(chosen) == _MOST or one.score < _SECOND * best.score:
             break
-        news = sum(weights[term] for term in one.own - covered) / sum(weights.values())
+        news = _sum(weights, one.own - covered) / math.fsum(weights.values())
         if news >= _NEWS and one.unit.kind != "heading":
             chosen.append(one)
             covered |= one.own
@@ -168,7 +206,7 @@ def _chosen(ranked: Sequence[_Scored], weights: Mapping[str, float]) -> list[_Sc
 
 
 def _quoted(unit: _Unit) -> list[str]:
-    lines = [unit.header, unit.text] if unit.header and unit.header != unit.text else [unit.text]
+    lines = [unit.header, unit.text] if unit.header else [unit.text]
     return [f"{line[:_LONGEST].rstrip()} [{unit.marker}]" for line in lines]
 
 
@@ -176,23 +214,23 @@ def _units(marker: int, rank: int, source: str, passage: str) -> Iterator[_Unit]
     around = _terms(source)
     heading: frozenset[str] = frozenset()
     before: frozenset[str] = frozenset()
-    header = ""
+    header, columns = "", frozenset[str]()
     for start, end, kind in _spans(passage):
         text = passage[start:end]
         terms = _terms(text)
         if kind == "heading":
             heading = terms
         if kind != "row":
-            header = ""
-        yield _Unit(marker, rank, text, kind, terms, around | heading | before | (_terms(header) if header else frozenset()), header)
-        if kind == "row" and not header:
-            header = text
+            header, columns = "", frozenset[str]()
+        elif not header:
+            header, columns, kind = text, terms, "heading"
+        yield _Unit(marker, rank, text, kind, terms, around | heading | before, header if kind == "row" else "", columns)
         before = terms if kind == "prose" else frozenset()
 
 
 def _terms(text: str) -> frozenset[str]:
     words, grams = language.terms(text)
-    return frozenset(words.split()).union(grams.split())
+    return frozenset(words.split()).union(grams.split(), _dates(text))
 
 
 def _spans(passage: str) -> Iterator[tuple[int, int, str]]:
@@ -228,6 +266,8 @@ def _kind(line: str) -> tuple[str, int]:
         return "item", found.end()
     if _PAIR.match(line) and len(line) <= 200:
         return "pair", 0
+    if _TITLE.match(line) and len(line) <= (20 if language.language(line) == "zh" else 40):
+        return "heading", 0
     return "prose", 0
 
 

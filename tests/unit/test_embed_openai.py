@@ -65,6 +65,7 @@ def test_vectors_come_in_the_order_of_the_texts_with_length_one(server: ModelSer
     assert np.array_equal(made.vectors[0], made.vectors[2])
     assert made.model == "openai:text-embedding-3-small"
     assert made.tokens and made.tokens == server.stats()["tokens"]
+    assert made.requests == 1
 
 
 def test_base64_is_asked_for_and_plain_numbers_are_taken_as_well(server: ModelServer) -> None:
@@ -200,8 +201,9 @@ def test_half_a_surrogate_pair_does_not_stop_a_batch(server: ModelServer) -> Non
 
 
 def test_requests_are_full_and_bounded_by_count(server: ModelServer) -> None:
-    make(server, "openai:m").encode([f"text {i}" for i in range(300)])
+    made = make(server, "openai:m").encode([f"text {i}" for i in range(300)])
     assert server.stats()["batch_sizes"] == {"44": 1, "128": 2}
+    assert made.requests == 3
 
 
 def test_requests_of_long_texts_are_bounded_by_tokens(server: ModelServer) -> None:
