@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import BrokenContract
 from workers.views import UsageView
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 Scalar = str | int | float | bool | None
@@ -147,10 +151,10 @@ def decode(kind: type[T], value: object) -> T:
 
     Raises BrokenContract when the values do not fit.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return cast(T, TypeAdapter[Any](kind).validate_python(value))
+        return cast(T, _adapter(kind).validate_python(value))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = "/".join(str(part) for part in first["loc"])
@@ -158,3 +162,11 @@ def decode(kind: type[T], value: object) -> T:
             f"the answer does not have the shape of {getattr(kind, '__name__', kind)}: {place}: {first['msg']}",
             hint="Use the same version of Dujiang on both sides.",
         ) from error
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """Building one takes longer than reading with it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

@@ -132,7 +132,7 @@ class FakePlatform:
             raise self.fails
         self.create_collection(collection, tenant=tenant)
         run_id = f"run-{len(self._runs) + 1:04d}"
-        counts = dict.fromkeys(("indexed", "unchanged", "skipped", "failed"), 0)
+        counts: dict[str, int] = {"indexed": 0, "unchanged": 0, "skipped": 0, "failed": 0}
         entries: list[ItemView] = []
         failures: list[FailureView] = []
         for item in items:

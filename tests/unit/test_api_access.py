@@ -89,7 +89,14 @@ def test_a_collection_outside_a_keys_scope_looks_as_if_it_did_not_exist(platform
     hidden = client(platform).post("/api/v1/collections/closed/documents", json={"documents": [{"key": "a", "text": "x"}]}).json()["run_id"]
     http = client(platform, key=key(platform, "read", "write", collections=("open",)))
     assert [item["name"] for item in http.get("/api/v1/collections").json()["data"]] == ["open"]
-    for path in ("collections/closed", "collections/closed/documents", f"runs/{hidden}", f"runs/{hidden}/events", f"runs/{hidden}/items", "runs?collection=closed"):
+    for path in (
+        "collections/closed",
+        "collections/closed/documents",
+        f"runs/{hidden}",
+        f"runs/{hidden}/events",
+        f"runs/{hidden}/items",
+        "runs?collection=closed",
+    ):
         answer = http.get(f"/api/v1/{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
     assert http.get("/api/v1/runs").json()["data"] == []

@@ -175,7 +175,9 @@ def events_of(text: str) -> list[tuple[str, dict[str, object]]]:
 @pytest.mark.parametrize("how", ["field", "header"])
 def test_an_answer_is_streamed_as_tokens_then_whole(http: TestClient, how: str) -> None:
     put(http, "a.txt", "the boss approves travel")
-    more = {"json": {"query": "travel", "stream": True}} if how == "field" else {"json": {"query": "travel"}, "headers": {"accept": "text/event-stream"}}
+    more = (
+        {"json": {"query": "travel", "stream": True}} if how == "field" else {"json": {"query": "travel"}, "headers": {"accept": "text/event-stream"}}
+    )
     answer = http.post("/api/v1/ask", **more)  # type: ignore[arg-type]
     assert answer.headers["content-type"].startswith("text/event-stream")
     found = events_of(answer.text)

@@ -191,7 +191,9 @@ def test_failed_documents_are_shown_with_reason_and_cure_and_the_exit_code_is_th
 
 
 def test_metadata_values_are_what_they_look_like(run: Run, listed: list[Incoming], platform: FakePlatform) -> None:
-    arguments = [f"--meta={pair}" for pair in ("year=2024", "draft=true", 'tags=["a","b"]', 'id="007"', "zip=007", "note=a=b", "share=.5", "gone=null")]
+    arguments = [
+        f"--meta={pair}" for pair in ("year=2024", "draft=true", 'tags=["a","b"]', 'id="007"', "zip=007", "note=a=b", "share=.5", "gone=null")
+    ]
     assert run("ingest", "x", "-c", "books", *arguments)[0] == 0
     assert platform.documents("books").data[0].metadata == {
         "year": 2024,
