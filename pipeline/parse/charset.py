@@ -194,7 +194,7 @@ def _statistics(sample: bytes) -> str:
 _MULTIBYTE = frozenset({"cp932", "euc_jp", "cp949", "gb18030", "cp950", "johab"})
 """Bytes that decode strictly in one of these are evidence by themselves, however short the text."""
 _ACCENTED = re.compile("(?<![À-ÿŒœŠšŽžŸ])[À-ÿŒœŠšŽžŸ](?![À-ÿŒœŠšŽžŸ])|[‘’“”«»–—…°§€£©®·¡¿ªº²³½]")
-_HIGH = {code: 32 for code in range(0x80, 0x100)}
+_HIGH = dict.fromkeys(range(0x80, 0x100), 32)
 
 
 def _western(sample: bytes) -> bool:

@@ -24,7 +24,7 @@ _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _STRICT = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _SKIPPED = frozenset({f"{W}del", f"{W}moveFrom", f"{W}pPr", f"{W}rPr", f"{_MC}Fallback", f"{W}instrText", f"{W}delText"})
-_INLINE = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-"}
+_INLINE = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-", f"{_M}sup": "^", f"{_M}sub": "_", f"{_M}den": "/"}
 MOST_DEPTH = 100
 
 
@@ -45,9 +45,7 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
         for name in ("word/footnotes.xml", "word/endnotes.xml"):
             reader.notes(_part(container, name))
         title, metadata = _core(container)
-    document = reader.layout.document(
-        title=title or reader.title, media_type=raw.media_type, parser="docx", metadata=metadata
-    )
+    document = reader.layout.document(title=title or reader.title, media_type=raw.media_type, parser="docx", metadata=metadata)
     if not document.text:
         raise Malformed(
             "the DOCX file holds no text: its pages are images or empty", hint="Run OCR over the images, then ingest the result.", code="no_text"
@@ -78,7 +76,9 @@ def _core(container: ZipFile) -> tuple[str, dict[str, Scalar | list[str]]]:
     if root is None:
         return "", {}
     author = flat(clean(root.findtext(f"{_DC}creator") or ""))
-    values: dict[str, Scalar | list[str]] = {"author": author} if author and author.lower() not in {"python-docx", "user", "microsoft office user"} else {}
+    values: dict[str, Scalar | list[str]] = {}
+    if author and author.lower() not in {"python-docx", "user", "microsoft office user"}:
+        values["author"] = author
     return flat(clean(root.findtext(f"{_DC}title") or "")), values
 
 

@@ -23,8 +23,8 @@ _HIDDEN = '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"],
 _FOOTER = "body > footer, body > div > footer, body > header nav"
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(
-    "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form header hgroup hr html legend li main menu "
-    "ol p pre search section summary table tbody td tfoot th thead tr ul caption h1 h2 h3 h4 h5 h6".split()
+    "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form header hgroup hr html legend li main "
+    "menu ol p pre search section summary table tbody td tfoot th thead tr ul caption h1 h2 h3 h4 h5 h6".split()
 )
 _LIST_ITEMS = frozenset({"ul", "ol", "menu"})
 MOST_DEPTH = 200
@@ -54,9 +54,7 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
     walk.flush()
     firsts = walk.titles
     own = firsts[0] if len(firsts) == 1 or (firsts and not page_title) else page_title
-    document = walk.layout.document(
-        title=own, media_type="text/html", parser="html", charset=name, metadata=metadata, warnings=replaced(text)
-    )
+    document = walk.layout.document(title=own, media_type="text/html", parser="html", charset=name, metadata=metadata, warnings=replaced(text))
     if not document.text:
         raise Malformed("the page has no text outside its navigation", hint="Pages drawn by scripts must be saved as rendered.", code="no_text")
     return document

@@ -55,30 +55,31 @@ def spread(rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
     waiting: dict[int, tuple[int, str]] = {}
     total = 0
     for row in rows:
-        line: list[str] = []
-        carried: dict[int, tuple[int, str]] = {}
-
-        def take(line: list[str] = line, carried: dict[int, tuple[int, str]] = carried) -> None:
-            while len(line) in waiting:
-                left, text = waiting.pop(len(line))
-                if left > 1:
-                    carried[len(line)] = (left - 1, text)
-                line.append(text)
-
-        for cell in row:
-            take()
-            for _ in range(min(cell.colspan, MOST_COLUMNS - len(line))):
-                if cell.rowspan > 1:
-                    carried[len(line)] = (cell.rowspan - 1, cell.text)
-                line.append(cell.text)
-        take()
-        carried.update({column: held for column, held in waiting.items() if column not in carried})
-        waiting = {column: (left, text) for column, (left, text) in carried.items()}
+        line, waiting = _spread_row(row, waiting)
         total += len(line)
         if total > MOST_CELLS:
             break
         grid.append([row[0].text] if len(row) == 1 and row[0].colspan > 1 and len(set(line)) == 1 else line)
     return grid
+
+
+def _spread_row(row: Sequence[Cell], waiting: dict[int, tuple[int, str]]) -> tuple[list[str], dict[int, tuple[int, str]]]:
+    """(texts by column, what reaches into later rows by column: rows left and text)."""
+    line: list[str] = []
+    carried = {column: (left - 1, text) for column, (left, text) in waiting.items() if left > 1}
+
+    def take() -> None:
+        while len(line) in waiting:
+            line.append(waiting[len(line)][1])
+
+    for cell in row:
+        take()
+        for _ in range(min(cell.colspan, MOST_COLUMNS - len(line))):
+            if cell.rowspan > 1:
+                carried[len(line)] = (cell.rowspan - 1, cell.text)
+            line.append(cell.text)
+    take()
+    return line, carried
 
 
 def markup(rows: Sequence[Sequence[Cell]]) -> str:

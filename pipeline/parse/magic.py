@@ -184,7 +184,7 @@ def _zip(data: bytes, named: str) -> str:
     elif kind.startswith("application/vnd.oasis"):
         what = "OpenDocument texts and presentations"
     else:
-        raise Unsupported("a ZIP archive is no document by itself", hint="Ingest the .zip file from a folder or by its path: its members become documents.")
+        raise Unsupported("a ZIP archive is no document by itself", hint="Ingest the .zip file by its path: its members become documents.")
     raise Unsupported(f"{what} are not read", hint=f"Convert it to one of: {SUPPORTED}.")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipeline.contracts import ParsedDocument, RawDocument, Scalar, Section, Span, Table
+from pipeline.contracts import ParsedDocument, RawDocument, Section, Span, Table
 from pipeline.parse import charset, frontmatter
 from pipeline.parse.layout import clean
 from pipeline.parse.plain import replaced

@@ -25,7 +25,9 @@ _BULLET = re.compile(r"(?:[-•‣◦▪●○■□·*–]|\(?\d{1,3}[.)、]|[a
 _FULL_STOP = re.compile(r"[.!?。！？:：;；]['\"”’)）]*$")
 _DIGITS = re.compile(r"\d+")
 _SOFT = re.compile("[\ufffe\u0002](?=(.?))")
-_JUNK_TITLE = re.compile(r"untitled|anonymous|unspecified|microsoft word|powerpoint|\.(?:docx?|pdf|tex|dvi|indd|xlsx?|pptx?)\b|^[\W\d_]*$", re.IGNORECASE)
+_JUNK_TITLE = re.compile(
+    r"untitled|anonymous|unspecified|microsoft word|powerpoint|\.(?:docx?|pdf|tex|dvi|indd|xlsx?|pptx?|txt)\b|^[\W\d_]*$", re.IGNORECASE
+)
 MOST_PARAGRAPH = 4000
 """Characters after which the next line begins a paragraph of its own."""
 _HEADING_RATIO = 1.07
@@ -219,7 +221,7 @@ def _without_running(lines: list[_Line], pages: int) -> list[_Line]:
     """Drop what stands at the edge of most pages with only its numbers changing; needs three pages to judge by."""
     if pages < 3:
         return lines
-    seen = Counter({key for key in ((line.page, _DIGITS.sub("#", line.text)) for line in lines if line.edge)})
+    seen = {(line.page, _DIGITS.sub("#", line.text)) for line in lines if line.edge}
     often = Counter(text for _, text in seen)
     running = {text for text, count in often.items() if count >= 3 and count * 10 >= pages * 6}
     kept = [line for line in lines if not (line.edge and _DIGITS.sub("#", line.text) in running)]
@@ -349,7 +351,7 @@ class _Levels:
 
     def of(self, paragraph: _Paragraph) -> int:
         """Level from 1, or 0 for running text."""
-        if paragraph.lines > 3 or not _upright(paragraph) or _BULLET.match(paragraph.text) and not paragraph.text[0].isdigit():
+        if paragraph.lines > 3 or not _upright(paragraph) or (_BULLET.match(paragraph.text) and not paragraph.text[0].isdigit()):
             return 0
         ended = bool(_FULL_STOP.search(paragraph.text))
         rank = self.ranks.get(paragraph.size, 0)
