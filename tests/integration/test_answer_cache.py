@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pipeline.answer import ask
 from pipeline.cache import RedisCache
@@ -112,8 +114,8 @@ def test_others_wait_for_the_process_that_computes(redis_url: str, cache: RedisC
 
 
 def test_a_wait_ends_with_its_time_while_the_leader_goes_on(redis_url: str, cache: RedisCache) -> None:
-    process = leader(redis_url, 1.0)
-    with cache.flight("k", wait_s=1.5) as leads:
+    process = leader(redis_url, 0.8)
+    with cache.flight("k", wait_s=1.2) as leads:
         assert not leads, "a living leader renews its lock"
     with cache.flight("k", wait_s=0) as leads:
         assert not leads
@@ -166,7 +168,7 @@ def test_a_client_that_decodes_gives_the_same_bytes(redis_url: str) -> None:
 
 def test_a_server_that_dies_never_fails_a_question(redis_server: RedisServer) -> None:
     place, reader = target(TRIP), Reader(SAYS)
-    with redis_server.client() as client:
+    with redis.Redis(port=redis_server.port, retry=Retry(NoBackoff(), 0)) as client:
         cache = RedisCache(client)
         assert ask(ASKED, [place], reader, cache=cache).cache == "miss"
         redis_server.kill()
