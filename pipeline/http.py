@@ -11,6 +11,7 @@ honoured for other machines, as every tool does; for loopback targets the enviro
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import re
 import threading
@@ -44,19 +45,8 @@ MAX_BYTES = 256 * 1024 * 1024
 """Largest answer that is read: 2,048 vectors of 3,072 numbers written as text need 75 MB."""
 
 _QUOTA = frozenset(
-    {
-        "insufficient_quota",
-        "insufficient_balance",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "exceeded_current_quota_error",
-        "quota_exceeded",
-        "quotaexceeded",
-        "accountoverdueerror",
-        "arrearage",
-        "1113",
-        "30001",
-    }
+    "insufficient_quota insufficient_balance billing_hard_limit_reached billing_not_active exceeded_current_quota_error"
+    " quota_exceeded quotaexceeded accountoverdueerror arrearage 1113 30001".split()
 )
 """Codes by which providers say "no money left" (OpenAI, DeepSeek, Moonshot, Volcengine, DashScope, Zhipu, SiliconFlow), lower case."""
 
@@ -71,6 +61,14 @@ def shown(url: str) -> str:
     """The address as it may appear in messages: no user, password, query or fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def quiet(*loggers: str) -> None:
+    """Raise libraries' loggers to WARNING where nobody has set a level: below it they write addresses with their query, or bodies."""
+    for name in loggers:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
 
 
 def is_loopback(url: str) -> bool:
@@ -230,6 +228,7 @@ class Client:
     def _open(self) -> httpx.Client:
         import httpx
 
+        quiet("httpx", "httpcore")
         return httpx.Client(
             headers=self._headers,
             auth=self._auth,

@@ -23,9 +23,9 @@ REVISION = "1"
 NO_ANSWER = "no_answer"
 """`Completion.finish_reason` when no sentence answers; the text is empty."""
 
-LEAST = 0.2
-"""Share of the question's weight that the best sentence must hold, context included. With the right passage taken away,
-cmrc2018 questions are then refused more often than answered; raising it further refuses answerable ones."""
+LEAST = 0.27
+"""Share of the question's weight that the best sentence must hold, what stands around it included. Measured with six passages:
+with the right one taken away, 78 % of cmrc2018's and 70 % of DRCD's questions are refused; with it there, 1 and 4 %."""
 _MOST = 3
 _LONGEST = 600
 """Characters of one quoted sentence; a longer unit is cut at its end."""

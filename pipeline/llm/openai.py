@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pipeline import identity, registry
 from pipeline.contracts import Completion, Usage
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Unavailable
-from pipeline.http import check_address, error_word, failure, is_loopback, reach_hint, shown
+from pipeline.http import check_address, error_word, failure, is_loopback, quiet, reach_hint, shown
 from pipeline.llm.providers import PROVIDERS, Provider
 from pipeline.protocols import Generation
 from pipeline.settings import Settings
@@ -210,6 +210,7 @@ class OpenAILLM:
     def _open(self) -> OpenAI:
         import openai
 
+        quiet("openai", "httpx", "httpx2", "httpcore", "httpcore2")
         parts = urlsplit(self._base_url)
         if self._api_key:
             # the HTTP client would make basic authentication of a user name, in place of the key

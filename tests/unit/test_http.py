@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -284,6 +286,24 @@ def test_addresses_are_shown_without_their_secrets() -> None:
     assert shown("https://user:pw@host:1/v1/?key=x#y") == "https://host:1/v1"
     assert is_loopback("http://127.0.0.5:1/") and is_loopback("http://[::1]/") and is_loopback("http://localhost:8080")
     assert not is_loopback("http://10.0.0.1/") and not is_loopback("https://api.example.com/v1")
+
+
+def test_not_even_a_debug_log_holds_secrets_or_content(server: ModelServer) -> None:
+    """In a process of its own: the levels of libraries' loggers are the process's."""
+    script = (
+        "import logging; logging.basicConfig(level=logging.DEBUG)\n"
+        "from pipeline import embed, llm; from pipeline.protocols import Generation; from pipeline.settings import Settings\n"
+        f"url = {server.url!r} + '?token=query-secret'\n"
+        f"key = {KEY!r}\n"
+        "given = Settings(embedder='openai:m', embedder_base_url=url, embedder_api_key=key, llm='openai:m', llm_base_url=url, llm_api_key=key)\n"
+        "embed.create(given).encode(['confidential'])\n"
+        "llm.create(given).complete([('user', 'confidential')], Generation())\n"
+        "logging.getLogger('mine').debug('still heard')"
+    )
+    written = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "still heard" in written.stderr
+    for secret in (KEY, "query-secret", "confidential"):
+        assert secret not in written.stderr + written.stdout
 
 
 def test_every_refusal_has_a_hint(server: ModelServer) -> None:
