@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
-from api import problems, routes_collections, routes_health, routes_questions, routes_runs, routes_system
+from api import openapi, problems, routes_collections, routes_health, routes_questions, routes_runs, routes_system
 from api.answers import PROBLEM
 from api.metrics import Measured, Requests
 from pipeline.settings import Settings
@@ -31,10 +31,10 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
         version="1",
         docs_url=None,
         redoc_url=None,
+        # a redirect would be built from the Host header
+        redirect_slashes=False,
         servers=[{"url": chosen.public_url}] if chosen.public_url else None,
     )
-    # the bundled Swagger UI reads 3.0
-    app.openapi_version = "3.0.2"
     app.state.platform, app.state.settings, app.state.requests = platform, chosen, Requests()
     problems.install(app)
     app.include_router(_versioned())
@@ -44,7 +44,7 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Measured, requests=app.state.requests)
     if chosen.root_path:
         app.add_middleware(Rooted, root_path=chosen.root_path.rstrip("/"))
-    _document_bodies(app)
+    openapi.install(app, routes_collections.MODELS)
     return app
 
 
@@ -64,19 +64,3 @@ def _versioned() -> APIRouter:
     for part in (routes_collections, routes_runs, routes_questions, routes_system):
         router.include_router(part.router)
     return router
-
-
-def _document_bodies(app: FastAPI) -> None:
-    """Add to the OpenAPI page the bodies that are read by hand."""
-    made = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        page = made()
-        schemas = page.setdefault("components", {}).setdefault("schemas", {})
-        for model in routes_collections.MODELS:
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(schema.pop("$defs", {}))
-            schemas[model.__name__] = schema
-        return page
-
-    app.openapi = openapi

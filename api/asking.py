@@ -20,7 +20,8 @@ class Asking:
     filters: Sequence[str] = ()
     as_of: str = ""
     """ISO 8601 with a time zone."""
-    trace: bool = False
+    trace: bool | None = None
+    """Each step with its time and what was lost. None: with a search, not with an answer."""
     history: Sequence[tuple[str, str]] = ()
     """(role, text) of earlier turns; only for ask."""
     system: str = ""
@@ -47,7 +48,9 @@ class Options(TypedDict, total=False):
 
 def body(text: str, options: Asking, *, ask: bool) -> dict[str, Any]:
     """The request's JSON."""
-    value: dict[str, Any] = {"query": text, "mode": options.mode, "k": options.k, "trace": options.trace}
+    value: dict[str, Any] = {"query": text, "mode": options.mode, "k": options.k}
+    if options.trace is not None:
+        value["trace"] = options.trace
     if options.collections:
         value["collections"] = list(options.collections)
     if options.score_threshold is not None:

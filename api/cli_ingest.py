@@ -51,6 +51,11 @@ def ingest(
         what = Ingestion(collection, items, lane or "", metadata, options, "command line", wait=not no_wait, on_progress=progress, on_note=note)
         try:
             run = opened.ingest(what)
+        except KeyboardInterrupt:
+            progress.end()
+            if progress.run_id:
+                note(f"{progress.run_id} is kept: it goes on with the next `dujiang ingest` or `up`; `dujiang runs cancel {progress.run_id}` ends it")
+            raise
         finally:
             progress.end()
     print_json(run) if as_json else balance(run)

@@ -41,6 +41,7 @@ def _question_options(function: F) -> F:
 @_question_options
 def search(text: str, as_json: bool, **given: Any) -> None:
     """Ranked chunks. With `-` instead of TEXT: a question a line on standard input, a JSON document a line on standard output."""
+    shown = given.pop("trace")
     options = _asking(given)
     with system() as opened:
         if text == "-":
@@ -49,8 +50,13 @@ def search(text: str, as_json: bool, **given: Any) -> None:
         found = opened.search(text, options)
     if as_json:
         print_json(found)
+        return
+    _hits(found)
+    if shown:
+        _trace(found)
     else:
-        _hits(found)
+        for step in found.get("trace") or ():
+            _lost([step["degraded"]])
 
 
 @click.command(epilog="Example: dujiang ask 'Who approves travel?' -c handbook --stream")
@@ -148,7 +154,6 @@ def _hits(found: Json) -> None:
         if where:
             click.echo(f"    {where}")
         click.echo(f"    {excerpt(str(hit['text']))}")
-    _trace(found)
 
 
 def _citations(answer: Json) -> None:
@@ -159,9 +164,13 @@ def _citations(answer: Json) -> None:
         title = excerpt(str(citation["title"] or citation["document_id"]), 100)
         click.echo(f"\n[{citation['marker']}] {click.style(title, bold=True)}{' · ' if place else ''}{place}")
         click.echo(f"    “{excerpt(str(citation['quote']), 400)}”")
-    for lost in answer.get("degraded") or ():
-        note(f"degraded: {lost}")
+    _lost(answer.get("degraded") or ())
     _trace(answer)
+
+
+def _lost(parts: Sequence[str]) -> None:
+    for part in filter(None, parts):
+        note(f"degraded: {part}")
 
 
 def _trace(value: Json) -> None:

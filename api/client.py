@@ -56,8 +56,8 @@ class Dujiang:
     def ingest(
         self,
         paths: Paths,
-        *,
         collection: str,
+        *,
         metadata: Mapping[str, str | int | float | bool | list[str] | None] | None = None,
         pages: str = "",
         lane: str = "",
@@ -77,7 +77,7 @@ class Dujiang:
         return self._system.ingest(Ingestion(collection, items, lane, metadata or {}, options, "python", wait=wait, on_progress=on_progress))
 
     def ingest_texts(
-        self, texts: Mapping[str, str], *, collection: str, metadata: Mapping[str, Any] | None = None, lane: str = "", wait: bool = True
+        self, texts: Mapping[str, str], collection: str, *, metadata: Mapping[str, Any] | None = None, lane: str = "", wait: bool = True
     ) -> RunView:
         """Take in texts that are in memory already, by key; a key's suffix (``.md``) says the format."""
         from api.incoming import of_text
@@ -85,15 +85,15 @@ class Dujiang:
         items = [of_text(key, text) for key, text in texts.items()]
         return self._system.ingest(Ingestion(collection, items, lane, metadata or {}, {}, "python", wait=wait))
 
-    def search(self, query: str, *, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> Found:
+    def search(self, query: str, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> Found:
         """Ranked chunks of one collection, several, or all."""
         return decode(Found, self._system.search(query, _asking(collection, options)))
 
-    def ask(self, query: str, *, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> AnswerView:
+    def ask(self, query: str, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> AnswerView:
         """A cited answer; `refused` with a `reason` where the evidence does not carry one."""
         return decode(AnswerView, self._system.ask(query, _asking(collection, options)))
 
-    def stream(self, query: str, *, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> Iterator[str | AnswerView]:
+    def stream(self, query: str, collection: str | Sequence[str] = (), **options: Unpack[Options]) -> Iterator[str | AnswerView]:
         """Pieces of the answer as they are written, then the whole."""
         for piece in self._system.stream(query, _asking(collection, options)):
             yield piece if isinstance(piece, str) else decode(AnswerView, piece)

@@ -95,10 +95,16 @@ class Local:
             tenant=TENANT,
             options=what.options,
         )
-        if run.finished or not what.wait:
+        if run.finished:
             return run
+        from workers import runfile
         from workers.session import ensure_running
 
+        idle = not runfile.alive(runfile.read(self.settings.home))
+        if idle and what.on_note is not None:
+            what.on_note("starting server and workers …" if what.wait else "nothing is running that would work on it: start it with `dujiang up`")
+        if not what.wait:
+            return run
         with ensure_running(self.settings):
             return self.platform.wait(run.run_id, on_progress=what.on_progress)
 
@@ -140,18 +146,18 @@ class Local:
     def search(self, text: str, options: Asking) -> Json:
         from pipeline.shapes import search_json
 
-        return search_json(self.platform.search(self._question(text, options, ask=False)), trace=options.trace)
+        return search_json(self.platform.search(self._question(text, options, ask=False)), trace=options.trace is not False)
 
     def ask(self, text: str, options: Asking) -> Json:
         from pipeline.shapes import answer_json
 
-        return answer_json(self.platform.ask(self._question(text, options, ask=True)), trace=options.trace)
+        return answer_json(self.platform.ask(self._question(text, options, ask=True)), trace=bool(options.trace))
 
     def stream(self, text: str, options: Asking) -> Iterator[str | Json]:
         from pipeline.shapes import answer_json
 
         for piece in self.platform.stream(self._question(text, options, ask=True)):
-            yield piece if isinstance(piece, str) else answer_json(piece, trace=options.trace)
+            yield piece if isinstance(piece, str) else answer_json(piece, trace=bool(options.trace))
 
     # ------------------------------------------------------------ the rest
 

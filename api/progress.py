@@ -58,9 +58,11 @@ class Progress:
         self._tty = self._stream.isatty()
         self._begun: tuple[float, int] | None = None
         self._last, self._shown = float("-inf"), ""
+        self.run_id = ""
+        """Of the run that was seen last."""
 
     def __call__(self, run: RunView) -> None:
-        moment = self._now()
+        moment, self.run_id = self._now(), run.run_id
         if self._begun is None:
             # what was there before we looked says nothing about the speed
             self._begun = (moment, done(run))

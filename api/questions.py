@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Filter, Mode, Question
@@ -22,12 +22,14 @@ def mode_of(name: str) -> Mode:
         raise BadRequest(f"there is no mode {name!r}", pointer="/mode", hint=f"Use one of: {known}.") from None
 
 
-def filters_of(items: Sequence[FilterIn | str]) -> tuple[Filter, ...]:
-    """Conditions given as text (``year>=2020``) or as objects."""
+def filters_of(items: Sequence[FilterIn | str] | Mapping[str, object]) -> tuple[Filter, ...]:
+    """Conditions given as text (``year>=2020``), as objects, or as one object of names and values."""
     if not items:
         return ()
     from pipeline.stores import filters
 
+    if isinstance(items, Mapping):
+        return filters.from_json(dict(items))
     found = list[Filter]()
     for item in items:
         if isinstance(item, str):

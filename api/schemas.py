@@ -83,7 +83,9 @@ class QuestionIn(Strict):
     mode: Literal["hybrid", "participle", "keyword", "semantic", "graph"] = "hybrid"
     k: int = Field(10, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"))
     score_threshold: float | None = Field(None, ge=0, le=1)
-    filters: list[FilterIn | str] = Field(default_factory=list[FilterIn | str], examples=[["year>=2020"]])
+    filters: list[FilterIn | str] | dict[str, Value | list[Value]] = Field(
+        default_factory=list[FilterIn | str], examples=[["year>=2020"]], description="All must hold; an object of names and values means equality."
+    )
     as_of: datetime | None = Field(None, description="Only what was valid then; with a time zone.")
 
     @field_validator("collections", mode="before")

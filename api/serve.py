@@ -20,6 +20,7 @@ def serve(settings: Settings) -> None:
     import uvicorn
 
     from api.app import create_app
+    from api.auth import loopback
     from api.local import open_platform
     from workers.logs import configure
 
@@ -36,6 +37,8 @@ def serve(settings: Settings) -> None:
             timeout_graceful_shutdown=GRACE_S,
             lifespan="off",
         )
+        if not loopback(settings.host) and not opened.has_keys():
+            log.warning("no API key exists yet, so requests from elsewhere are refused: create one with `dujiang keys create NAME`")
         log.info("serving on http://%s:%s", settings.host, listener.getsockname()[1])
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -155,6 +155,21 @@ def test_a_question_without_collections_goes_to_all_of_them(http: TestClient, pl
     assert platform.questions[-1].collections == ("one", "two")
 
 
+@pytest.mark.parametrize(
+    "filters", [["year>=2020"], [{"name": "year", "op": "gte", "value": 2020}], {"year": 2024}, ["year = 2024", {"name": "year", "value": 2024}]]
+)
+def test_filters_are_given_as_text_or_objects(http: TestClient, platform: FakePlatform, filters: object) -> None:
+    put(http, "a.txt", "travel")
+    assert http.post("/api/v1/search", json={"query": "travel", "filters": filters}).status_code == 200
+    assert platform.questions[-1].filters[0].name == "year"
+
+
+def test_a_wrong_filter_is_named(http: TestClient) -> None:
+    put(http, "a.txt", "travel")
+    answer = http.post("/api/v1/search", json={"query": "travel", "filters": ["nonsense"]})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/filters")
+
+
 def test_an_answer_has_citations_and_a_refusal_its_reason(http: TestClient) -> None:
     put(http, "a.txt", "the boss approves travel")
     answer = http.post("/api/v1/ask", json={"question": "travel", "collections": ["books"]}).json()
@@ -308,8 +323,9 @@ def test_the_api_page_loads_nothing_from_another_host(http: TestClient) -> None:
         assert http.get(path).status_code == 200, path
     assert "http" not in http.get("/docs/start.js").text
     described = http.get("/openapi.json").json()
-    assert described["openapi"] == "3.0.2"
+    assert described["openapi"] == "3.0.3"
     assert "DocumentsIn" in described["components"]["schemas"]
+    assert '"type": "null"' not in json.dumps(described)
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(described)))
     assert references <= set(described["components"]["schemas"])
 
