@@ -33,11 +33,19 @@ def _incoming(entry: FileEntry) -> Incoming:
         url=item.url,
         path=entry.path,
         member=entry.member,
-        data=entry.data,
         media_type=item.media_type,
         metadata=item.metadata,
         problem=entry.problem,
     )
+
+
+def contents(item: Incoming, max_bytes: int) -> bytes:
+    """What stands in an archive or a manifest. Raises Gone, Forbidden, TooLarge, Malformed."""
+    from pipeline.contracts import SourceItem
+    from pipeline.load.files import entry_of, read
+
+    source = SourceItem(item.key, title=item.title, url=item.url, path=f"{item.path}!/{item.member}", media_type=item.media_type)
+    return read(entry_of(source), max_bytes=max_bytes)
 
 
 def of_text(key: str, text: str) -> Incoming:

@@ -1,6 +1,6 @@
 """Loop and engine side by side, interleaved, against a stub model server; medians and ratios, CPU seconds first.
 
-    python -m bench [--corpus DIR] [--n 300] [--rounds 5] [--latency-ms 0]
+python -m bench [--corpus DIR] [--n 300] [--rounds 5] [--latency-ms 0]
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ def main() -> None:
         found: dict[str, list[dict[str, float]]] = {"loop": [], "engine": [], "engine again": []}
         for number in range(given.rounds):
             work = Path(folder) / f"round-{number}"
-            for name, module, phase in (("loop", "bench.loop", "first"), ("engine", "bench.engine", "first"), ("engine again", "bench.engine", "again")):
+            for name, module, phase in (
+                ("loop", "bench.loop", "first"),
+                ("engine", "bench.engine", "first"),
+                ("engine again", "bench.engine", "again"),
+            ):
                 server.reset()
                 figures = _run(module, phase, corpus, given.n, server.url, work / module)
                 figures["requests"] = server.stats()["embed_requests"]

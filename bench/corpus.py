@@ -12,7 +12,9 @@ WORDS_EN = (
     "river gauge level station water report duty officer battery sensor village flood bridge record season annual "
     "measure reading data alarm warning danger telephone board meeting committee member budget repair schedule valley"
 ).split()
-WORDS_ZH = "水位 测站 值班 手册 洪水 石桥 记录 电池 更换 雷达 河流 上游 下游 村庄 电话 警报 会议 委员会 预算 维修 每月 检查 校准 数据 报告 雨季".split()
+WORDS_ZH = (
+    "水位 测站 值班 手册 洪水 石桥 记录 电池 更换 雷达 河流 上游 下游 村庄 电话 警报 会议 委员会 预算 维修 每月 检查 校准 数据 报告 雨季".split()
+)
 
 
 @dataclass(frozen=True, slots=True)

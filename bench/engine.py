@@ -1,6 +1,6 @@
 """One phase through the real engine: ledger, server, workers. Prints a line ``RESULT {…}``; state is kept in --work.
 
-    python -m bench.engine --corpus DIR --n 1000 --url http://127.0.0.1:9000/v1 --work DIR --phase first|again|changed
+python -m bench.engine --corpus DIR --n 1000 --url http://127.0.0.1:9000/v1 --work DIR --phase first|again|changed
 """
 
 from __future__ import annotations

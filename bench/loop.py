@@ -1,6 +1,6 @@
 """The same pipeline functions in one process and one loop, without queue, ledger or artifacts: what the engine is measured against.
 
-    python -m bench.loop --corpus DIR --n 1000 --url http://127.0.0.1:9000/v1 --work DIR
+python -m bench.loop --corpus DIR --n 1000 --url http://127.0.0.1:9000/v1 --work DIR
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from bench.corpus import files
 from bench.cost import report, tree_cpu
 from bench.engine import arguments, settings_of
-from pipeline import chunk, embed, identity, index, load, parse, stores
-from pipeline.contracts import CollectionSpec, EmbeddedChunks, IndexedDocument, ParsedDocument, SourceItem
-from pipeline.contracts import Chunk
+from pipeline import chunk, embed, identity, index, parse, stores
+from pipeline.contracts import Chunk, CollectionSpec, EmbeddedChunks, IndexedDocument, ParsedDocument, SourceItem
+from pipeline.load import files as files_source
 
 CHUNKS_A_REQUEST_GROUP = 512
 IN_FLIGHT = 8
@@ -57,7 +57,7 @@ def main() -> None:
                 land()
 
         for file in files(Path(given.corpus), given.n, changed=False):
-            raw = load.load(SourceItem(file.key, path=str(file.path)), file.path.read_bytes())
+            raw = files_source.load(SourceItem(file.key, path=str(file.path)), file.path.read_bytes())
             parsed = parse.parse(raw)
             document_id = identity.document_id("default", "bench", file.key)
             pieces = chunk.chunk(parsed, document_id, chunker)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from celery import Celery
-from kombu import Queue
+from kombu import Exchange, Queue
 
-from pipeline.contracts import Stage
 from pipeline.errors import Unavailable
 from pipeline.settings import Settings
 from workers import broker, queues
 from workers.ledger.work import Issue
 
+EXCHANGE = "dujiang"
+"""Queues are bound to it, messages go by queue name: a wiped broker then loses no route."""
 MARGIN = 1.25
 """A message comes back after the longest a stage may take, plus a quarter."""
 
@@ -20,7 +21,7 @@ def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
     url = settings.broker_url or broker.with_db(redis_url or settings.redis_url, broker.QUEUE_DB)
     app = Celery("dujiang", broker=url, set_as_current=False)
     app.conf.update(
-        task_queues=[Queue(name, durable=True) for name in queues.all_queues()],
+        task_queues=[Queue(name, Exchange(EXCHANGE, type="direct"), routing_key=name, durable=True) for name in queues.all_queues()],
         task_default_queue=queues.all_queues()[0],
         task_create_missing_queues=False,
         task_acks_late=True,
@@ -88,8 +89,3 @@ def publish(app: Celery, issues: list[Issue]) -> None:
         raise Unavailable(
             f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable"
         ) from error
-
-
-def stages() -> tuple[Stage, ...]:
-    """Task names are the stages' own."""
-    return queues.ORDER

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 
 from pipeline import chunk as chunking
 from pipeline import embed, identity, parse
-from pipeline import load as loading
-from pipeline.contracts import Lane, Scalar, Stage
+from pipeline.contracts import Lane, Scalar, SourceItem, Stage
 from pipeline.errors import BadRequest, Conflict, PipelineError, Skipped
+from pipeline.load import files as loading
 from pipeline.settings import mask
 from workers.artifacts import Entry
 from workers.ledger import catalog, intake
@@ -103,10 +103,11 @@ def take(
             "generation": row.generation,
         }
     )
-    taken = (_take(runtime, row, item, base, metadata, options) for item in items)
-    for number, part in enumerate(_slices(taken)):
-        uploads = _keep(runtime, row, f"load/run{run_id}-{number}", part)
-        intake.submit(runtime.db, run_id, row, lane, [item.submission for item in part], uploads)
+    with loading.Reader(max_bytes=runtime.max_bytes) as reader:
+        taken = (_take(reader, row, item, base, metadata, options) for item in items)
+        for number, part in enumerate(_slices(taken)):
+            uploads = _keep(runtime, row, f"load/run{run_id}-{number}", part)
+            intake.submit(runtime.db, run_id, row, lane, [item.submission for item in part], uploads)
 
 
 def _slices(items: Iterable[_Taken]) -> Iterator[list[_Taken]]:
@@ -123,14 +124,14 @@ def _slices(items: Iterable[_Taken]) -> Iterator[list[_Taken]]:
 
 
 def _take(
-    runtime: Runtime, row: CollectionRow, item: Incoming, base: str, metadata: Mapping[str, Scalar | list[str]], options: Mapping[str, str]
+    reader: loading.Reader, row: CollectionRow, item: Incoming, base: str, metadata: Mapping[str, Scalar | list[str]], options: Mapping[str, str]
 ) -> _Taken:
     document_id = identity.document_id(row.tenant, row.name, item.key)
     bare = Submission(document_id, item.key, item.title, item.url, item.path, item.member, item.media_type)
     try:
         if item.problem is not None:
             raise item.problem
-        data = item.data if item.data is not None else loading.read(item.path, item.member, max_bytes=runtime.max_bytes)
+        data = item.data if item.data is not None else reader.read(loading.entry_of(_source(item)))
     except PipelineError as error:
         reason = (error.code, error.detail, error.hint, isinstance(error, Skipped))
         return _Taken(replace(bare, error=reason), None)
@@ -148,6 +149,10 @@ def _take(
         route=_route(item),
     )
     return _Taken(submission, item.data)
+
+
+def _source(item: Incoming) -> SourceItem:
+    return SourceItem(item.key, path=f"{item.path}!/{item.member}" if item.member else item.path)
 
 
 def _route(item: Incoming) -> str:

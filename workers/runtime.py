@@ -21,7 +21,6 @@ from workers.ledger.work import CollectionRow
 
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
-
     from pipeline.protocols import Reranker
 
 

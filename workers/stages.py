@@ -9,11 +9,11 @@ import numpy as np
 from pipeline import chunk as chunking
 from pipeline import identity
 from pipeline import index as indexing
-from pipeline import load as loading
 from pipeline import parse as parsing
 from pipeline.chunk import packed as packed_chunks
 from pipeline.contracts import IndexedDocument, SourceItem, Stage, Vectors
 from pipeline.errors import Forbidden, Malformed, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
+from pipeline.load import files as loading
 from pipeline.parse import packed as packed_documents
 from workers import vectors as packed_vectors
 from workers.artifacts import Entry
@@ -34,10 +34,8 @@ def load(desk: Desk) -> None:
 
     def one(item: Item) -> None:
         work = item.work
-        data = stored[work.document_id] if not work.path else loading.read(work.path, work.member, max_bytes=desk.tools.max_bytes)
-        source = SourceItem(
-            work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata
-        )
+        source = _source(item)
+        data = reader.read(loading.entry_of(source)) if work.path else stored[work.document_id]
         item.raw = loading.load(source, data)
         item.source_hash = item.raw.sha256
         if item.raw.sha256 == work.live_hash and work.fingerprint == work.live_fingerprint:
@@ -48,18 +46,21 @@ def load(desk: Desk) -> None:
             entries.append(Entry(work.document_id, work.version, Stage.LOAD, key, data))
         item.reached = Stage.LOAD
 
-    desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.document_id in stored], one)
+    with loading.Reader(max_bytes=desk.tools.max_bytes) as reader:
+        desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.document_id in stored], one)
     desk.keep(Stage.LOAD, entries)
+
+
+def _source(item: Item) -> SourceItem:
+    work = item.work
+    place = f"{work.path}!/{work.member}" if work.member else work.path
+    return SourceItem(work.key, title=work.title, url=work.url, path=place, media_type=work.media_type, access=work.access, metadata=work.metadata)
 
 
 def parse(desk: Desk) -> None:
     """Turn bytes into text with positions, in the guarded child process."""
     for item, data in desk.fetch(Stage.LOAD, [item for item in desk.alive() if item.raw is None]):
-        work = item.work
-        source = SourceItem(
-            work.key, title=work.title, url=work.url, path=work.path, media_type=work.media_type, access=work.access, metadata=work.metadata
-        )
-        item.raw = loading.load(source, data)
+        item.raw = loading.load(_source(item), data)
         item.source_hash = item.raw.sha256
     keys = {_parse_key(desk, item): item for item in desk.alive()}
     for key, item in keys.items():
