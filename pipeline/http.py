@@ -51,8 +51,17 @@ _QUOTA = frozenset(
 """Codes by which providers say "no money left" (OpenAI, DeepSeek, Moonshot, Volcengine, DashScope, Zhipu, SiliconFlow), lower case."""
 
 _CERTIFICATE = "Set SSL_CERT_FILE to the file with your authority's certificate."
+_CHECK_MODEL = "Check the model's name and {0}_BASE_URL, which usually ends in /v1."
 _TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "request_too_large"})
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+_REFUSALS: Mapping[int, tuple[type[Unauthorised | Forbidden | NotFound | Conflict], str]] = {
+    401: (Unauthorised, "Check {0}_API_KEY."),
+    403: (Forbidden, "Use a key that may call this model: {0}_API_KEY."),
+    404: (NotFound, _CHECK_MODEL),
+    405: (NotFound, _CHECK_MODEL),
+    409: (Conflict, ""),
+    410: (NotFound, _CHECK_MODEL),
+}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -304,30 +313,18 @@ def failure(status: int, headers: Mapping[str, str], *, code: str = "", service:
         setting: prefix of the variables that the hint names.
     """
     said = f"{service} answered {status}" + (f" ({code})" if code else "")
-    key_hint = f"Check {setting}_API_KEY." if setting else ""
     if code.lower() in _QUOTA or status == 402:
         return QuotaExhausted(said, code="insufficient_quota")
-    match status:
-        case 401:
-            return Unauthorised(said, hint=key_hint)
-        case 403:
-            return Forbidden(said, hint=f"Use a key that may call this model: {setting}_API_KEY." if setting else "")
-        case 404 | 405 | 410:
-            return NotFound(said, hint=f"Check the model's name and {setting}_BASE_URL, which usually ends in /v1." if setting else "")
-        case 409:
-            return Conflict(said)
-        case 413:
-            return TooLarge(said, hint="Send smaller documents or chunks.")
-        case 429:
-            return RateLimited(said, after=retry_after(headers), scope=service)
-        case _ if status >= 500 or status in {408, 425}:
-            return Unavailable(said, after=retry_after(headers), dependency=True, code="server_error")
-        case _ if 300 <= status < 400:
-            return NotFound(f"{said}: it has moved", hint=f"Correct {setting}_BASE_URL." if setting else "", code="moved")
-        case _ if code.lower() in _TOO_LONG:
-            return TooLarge(said, hint="Send smaller documents or chunks.")
-        case _:
-            return BadRequest(said, hint=f"Check the model's name and options under {setting}." if setting else "")
+    if status == 429:
+        return RateLimited(said, after=retry_after(headers), scope=service)
+    if status >= 500 or status in {408, 425}:
+        return Unavailable(said, after=retry_after(headers), dependency=True, code="server_error")
+    if status == 413 or code.lower() in _TOO_LONG:
+        return TooLarge(said, hint="Send smaller documents or chunks.")
+    if 300 <= status < 400:
+        return NotFound(f"{said}: it has moved", hint=f"Correct {setting}_BASE_URL." if setting else "", code="moved")
+    kind, hint = _REFUSALS.get(status, (BadRequest, "Check the model's name and options under {0}."))
+    return kind(said, hint=hint.format(setting) if setting else "")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
