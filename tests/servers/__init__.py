@@ -16,8 +16,12 @@ class Lacking(Exception):
 
 
 def lacking(what: str, reason: str) -> NoReturn:
-    """Skip the test, naming what is missing; fail instead where the environment variable CI is set."""
+    """Skip the test, naming what is missing; fail instead where the environment variable CI is set.
+
+    DUJIANG_TESTS_MAY_LACK holds words of a reason that `.ci/run` has found to be no fault of the machine's set-up.
+    """
     message = f"{LACKING}{what}: {reason}"
-    if os.environ.get("CI"):
+    excused = os.environ.get("DUJIANG_TESTS_MAY_LACK", "")
+    if os.environ.get("CI") and not (excused and excused in message):
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
