@@ -94,16 +94,26 @@ class ElasticsearchStore:
         return self._writer.write(mapping.check_name(collection), self._dimension(collection), documents) if documents else []
 
     def delete(self, collection: str, document_ids: Sequence[str]) -> int:
-        """Remove documents whole; returns how many existed. Unknown ids are no error."""
+        """Remove documents whole; returns how many existed. Unknown ids, and an unknown collection, are no error."""
         self._check_writer()
-        return self._writer.delete(mapping.check_name(collection), list(dict.fromkeys(document_ids)))
+        name = mapping.check_name(collection)
+        try:
+            self._dimension(name)
+        except NotFound:
+            return 0
+        return self._writer.delete(name, list(dict.fromkeys(document_ids)))
 
     def search(self, collection: str, query: StoreQuery) -> list[Hit]:
-        """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal)."""
+        """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal).
+
+        With both sides, best is the sum of BM25 divided by its maximum and the cosine. `Hit.score` is left at 0.
+        """
         name = mapping.check_name(collection)
         dimension = self._dimension(name)
         if query.vector is not None and query.vector.shape != (dimension,):
             raise BrokenContract(f"a query vector of shape {query.vector.shape} for collection {name} of {dimension} dimensions")
+        if query.k <= 0:
+            return []
         wanted = queries.plan(query, as_base64=self._client.takes_base64)
         found = queries.candidates(self._client, name, wanted, lambda ids: rows.heads(self._client, name, ids))
         return [
@@ -137,7 +147,7 @@ class ElasticsearchStore:
             if page:
                 buckets = answer["aggregations"]["held"]["buckets"]
                 counts |= {term: bucket["doc_count"] for term, bucket in zip(page, buckets, strict=True)}
-        return total, counts
+        return total, {term: counts[term] for term in terms}
 
     def vectors(self, collection: str, document_id: str) -> tuple[tuple[str, ...], Vectors]:
         """Hash of `search_text` and vector of each chunk of the visible version, shape (n, d); empty when unknown.

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from pipeline.contracts import Filter, Metadata, Op, Scalar
 from pipeline.identity import text_hash
+from pipeline.stores import filters
 from pipeline.stores.elasticsearch_client import Json
 
-ROW_FIELDS = frozenset({"document_id", "key", "title", "url"})
 LONGEST = 7900
 """Characters of a term that are kept, below Lucene's 32,766 bytes; longer values end in a hash."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def terms(metadata: Metadata) -> list[str]:
         if value is None:
             continue
         found.append(_exists(name))
-        found += (_term(name, item) for item in (value if isinstance(value, list) else (value,)))
+        found += (_term(name, item) for item in filters.values(metadata, name) if item == item)
     return found
 
 
@@ -41,17 +41,17 @@ def microseconds(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def clauses(filters: tuple[Filter, ...], as_of: datetime | None) -> list[Json]:
-    """Conditions for the filter part of a query, to be joined by AND."""
-    found = [_clause(condition) for condition in filters]
+def clauses(asked: tuple[Filter, ...], as_of: datetime | None) -> list[Json]:
+    """Conditions for the filter part of a query, to be joined by AND. A chunk without a time is not shown under a time limit."""
+    found = [_clause(condition) for condition in asked]
     if as_of is not None:
         moment = microseconds(as_of)
-        found.append({"bool": {"must_not": [{"range": {"valid_from": {"gt": moment}}}, {"range": {"valid_to": {"lte": moment}}}]}})
+        found.append({"bool": {"filter": [{"range": {"valid_from": {"lte": moment}}}], "must_not": [{"range": {"valid_to": {"lte": moment}}}]}})
     return found
 
 
 def _clause(condition: Filter) -> Json:
-    values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+    values = filters.wanted(condition)
     match condition.op:
         case Op.EQ | Op.IN:
             return _any(condition.name, values)
@@ -68,38 +68,34 @@ _NOTHING: Json = {"match_none": {}}
 
 
 def _any(name: str, values: tuple[Scalar, ...]) -> Json:
-    if name in ROW_FIELDS:
-        return {"terms": {name: [value for value in values if isinstance(value, str)]}}
+    if name in filters.ROW_FIELDS:
+        return {"terms": {name: [value for value in values if isinstance(value, str) and value]}}
     return {"terms": {"meta": [_term(name, value) for value in values if value is not None]}}
 
 
 def _present(name: str) -> Json:
-    if name in ROW_FIELDS:
-        return {"bool": {"must": [{"exists": {"field": name}}], "must_not": [{"term": {name: ""}}]}}
+    if name in filters.ROW_FIELDS:
+        return {"bool": {"filter": [{"exists": {"field": name}}], "must_not": [{"term": {name: ""}}]}}
     return {"term": {"meta": _exists(name)}}
 
 
 def _range(name: str, op: Op, value: Scalar) -> Iterator[Json]:
-    if value is None or isinstance(value, bool):
+    kind = filters.kind(value)
+    if kind not in {"s", "n"}:
         return
-    if name in ROW_FIELDS:
-        if isinstance(value, str):
-            yield {"range": {name: {_RANGES[op]: value}}}
+    if name in filters.ROW_FIELDS:
+        if kind == "s":
+            yield {"bool": {"filter": [{"range": {name: {_RANGES[op]: value}}}], "must_not": [{"term": {name: ""}}]}}
         return
-    kind = "s" if isinstance(value, str) else "n"
     first, last = f"{len(name)}:{name}={kind}", f"{len(name)}:{name}={chr(ord(kind) + 1)}"
     bound = {_RANGES[op]: _term(name, value)}
     yield {"range": {"meta": bound | ({"lt": last} if op in {Op.GT, Op.GTE} else {"gte": first})}}
 
 
 def _term(name: str, value: Scalar) -> str:
-    if isinstance(value, str):
-        written = "s" + value
-    elif isinstance(value, bool):
-        written = f"b{value:d}"
-    else:
-        written = "n" + _sortable(value or 0)
-    return _fit(f"{len(name)}:{name}={written}")
+    """Of a value that is not None. The letter of its kind comes first, so that only equal kinds meet."""
+    written = value if isinstance(value, str) else f"{value:d}" if isinstance(value, bool) else _sortable(value or 0)
+    return _fit(f"{len(name)}:{name}={filters.kind(value)}{written}")
 
 
 def _exists(name: str) -> str:

@@ -24,6 +24,7 @@ _TERMS = {"type": "text", "analyzer": "whitespace", "index_options": "freqs"}
 _FIELDS: Mapping[str, Mapping[str, object]] = {
     "record": {"type": "keyword"},
     "document_id": {"type": "keyword"},
+    "edition": {"type": "keyword", "doc_values": False},
     "version": {"type": "long"},
     "ordinal": {"type": "integer"},
     "key": _KEYWORD,

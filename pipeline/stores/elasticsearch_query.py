@@ -96,9 +96,9 @@ class Plan:
 
 def plan(query: StoreQuery, *, as_base64: bool) -> Plan:
     """Divide a query. A vector of zeros has no direction, so nothing is near it."""
-    asked = [("words", word) for word in query.words] + [("grams", gram) for gram in query.grams]
-    terms: list[Json] = [{"term": {name: term}} for name, term in asked[:MAX_TERMS]]
-    least = max(1, math.ceil(query.min_match * len(terms) - 1e-9))
+    asked = dict.fromkeys([("words", word) for word in query.words] + [("grams", gram) for gram in query.grams])
+    terms: list[Json] = [{"term": {name: term}} for name, term in list(asked)[:MAX_TERMS]]
+    least = max(1, math.ceil(query.min_match * (len(query.words) + len(query.grams)) - 1e-9))
     vector = query.vector if query.vector is not None and np.any(query.vector) else None
     return Plan(
         lexical={"bool": {"should": terms, "minimum_should_match": least}} if terms else None,
@@ -110,7 +110,7 @@ def plan(query: StoreQuery, *, as_base64: bool) -> Plan:
 
 
 def candidates(client: Client, index: str, wanted: Plan, heads: Heads) -> list[Candidate]:
-    """Up to k visible rows of each side, united, with both scores where the query had both sides.
+    """Up to k visible rows of each side, united and in order, with both scores where the query had both sides.
 
     Rows of a version that its document does not show (half written, or not yet deleted) take up places, so
     the search is repeated with more places until k visible ones are found or there are no more.
@@ -159,7 +159,17 @@ def _united(client: Client, index: str, wanted: Plan, sides: list[list[SearchHit
             united.setdefault(found["_id"], Candidate(found)).scores["similarity"] = cosine
     if both:
         _complete(client, index, wanted, united)
-    return list(united.values())
+    return _ordered(list(united.values()))
+
+
+def _ordered(found: list[Candidate]) -> list[Candidate]:
+    """Best first: BM25 as a share of the highest, plus the cosine; ties by key and ordinal."""
+    top = max((one.scores.get("lexical", 0.0) for one in found), default=0.0) or 1.0
+
+    def merit(one: Candidate) -> float:
+        return round(one.scores.get("lexical", 0.0) / top + one.scores.get("similarity", 0.0), 6)
+
+    return sorted(found, key=lambda one: (-merit(one), *one.place))
 
 
 def _complete(client: Client, index: str, wanted: Plan, united: Mapping[str, Candidate]) -> None:

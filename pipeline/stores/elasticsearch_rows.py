@@ -99,15 +99,28 @@ def row_id(document_id: str, version: int, ordinal: int) -> str:
     return f"{document_id}:{version}:{ordinal}"
 
 
+def edition(document_id: str, version: int) -> str:
+    """One version of one document, as a term."""
+    return f"{document_id}:{version}"
+
+
 def check(document: IndexedDocument, dimension: int) -> None:
     """Raise BrokenContract when vectors and chunks do not fit each other or the collection."""
-    name, shape = document.document_id, document.vectors.shape
-    if len(row_id(name, document.version, len(document.chunks)).encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
-        raise BrokenContract(f"document id {name[:40]}… makes row ids of more than {MAX_ID_BYTES} bytes", document=name)
+    name, shape = document.key, document.vectors.shape
+    if len(row_id(document.document_id, document.version, len(document.chunks)).encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        raise BrokenContract(f"document {name} has an id that makes row ids of more than {MAX_ID_BYTES} bytes", document=name)
+    if not document.chunks:
+        return
     if len(shape) != 2 or shape[0] != len(document.chunks):
         raise BrokenContract(f"document {name} has {len(document.chunks)} chunks but vectors of shape {shape}", document=name)
-    if document.chunks and shape[1] != dimension:
-        raise BrokenContract(f"document {name} has vectors of {shape[1]} dimensions, the collection {dimension}", document=name)
+    if shape[1] != dimension:
+        raise BrokenContract(
+            f"document {name} has vectors of {shape[1]} dimensions, the collection holds {dimension}",
+            hint="Use the collection's own model, or build a new generation of it.",
+            document=name,
+        )
+    if any(chunk.ordinal != place for place, chunk in enumerate(document.chunks)):
+        raise BrokenContract(f"document {name} has chunks that are not numbered from 0 in order", document=name)
     if not np.isfinite(document.vectors).all():
         raise BrokenContract(f"document {name} has a vector with a value that is no number", document=name)
 
@@ -117,6 +130,7 @@ def rows(document: IndexedDocument, *, as_base64: bool) -> Iterator[Operation]:
     common: dict[str, object] = {
         "record": "chunk",
         "document_id": document.document_id,
+        "edition": edition(document.document_id, document.version),
         "version": document.version,
         "key": document.key,
         "title": document.title,
@@ -124,14 +138,16 @@ def rows(document: IndexedDocument, *, as_base64: bool) -> Iterator[Operation]:
         "access": document.access,
         "meta": conditions.terms(document.metadata),
     }
-    present = np.any(document.vectors, axis=1) if document.vectors.size else np.zeros(len(document.chunks), dtype=bool)
+    if not document.chunks:
+        return
+    present = np.any(document.vectors, axis=1)
     encoded = document.vectors.astype(">f4", copy=False) if as_base64 else np.ascontiguousarray(document.vectors, dtype=np.float32)
     for place, chunk in enumerate(document.chunks):
         source = common | _row(document, chunk)
         source["embedded"] = bool(present[place])
         if present[place]:
             source["vector"] = base64.b64encode(encoded[place].tobytes()).decode("ascii") if as_base64 else encoded[place]
-        yield put(document.document_id, row_id(document.document_id, document.version, chunk.ordinal), _dump(document.document_id, source))
+        yield put(document.document_id, row_id(document.document_id, document.version, chunk.ordinal), _dump(document.key, source))
 
 
 def _row(document: IndexedDocument, chunk: Chunk) -> dict[str, object]:
@@ -171,8 +187,8 @@ def bodies(document: IndexedDocument) -> list[Operation]:
     operations: list[Operation] = []
     for part, start in enumerate(range(0, len(content), BODY_BYTES)):
         body = base64.b64encode(content[start : start + BODY_BYTES]).decode("ascii")
-        source = {"record": "body", "document_id": name, "version": version, "ordinal": part, "body": body}
-        operations.append(put(name, row_id(name, version, part), _dump(name, source)))
+        source = {"record": "body", "document_id": name, "edition": edition(name, version), "version": version, "ordinal": part, "body": body}
+        operations.append(put(name, row_id(name, version, part), _dump(document.key, source)))
     return operations
 
 
@@ -224,10 +240,9 @@ def hit(found: SearchHit, *, collection: str, scores: Mapping[str, float], highl
     )
 
 
-def _dump(document_id: str, source: Mapping[str, object]) -> bytes:
+def _dump(key: str, source: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(source, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise BrokenContract(
-            f"document {document_id} cannot be written as JSON: text or metadata holds what UTF-8 has no form for", document=document_id
-        ) from error
+        detail = f"document {key} has text, a name or metadata that cannot be written as UTF-8 or JSON"
+        raise BrokenContract(detail, document=key) from error

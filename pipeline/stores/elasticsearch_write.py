@@ -7,8 +7,9 @@ Rows of a higher version than the visible one are left alone: their writer may b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from pipeline.contracts import IndexedDocument
 from pipeline.errors import BrokenContract, PipelineError, TooLarge, Unavailable
@@ -21,8 +22,6 @@ from pipeline.stores.elasticsearch_rows import Head
 
 WINDOW = 10_000
 """Ids found by one search: Elasticsearch's own default limit."""
-CLAUSES = 100
-"""Documents named in one query: six clauses each, and Elasticsearch refuses more than 1,024."""
 CONTESTS = 20
 """Times that a head may be overtaken before the batch is given back."""
 
@@ -36,10 +35,12 @@ class _Batch:
     """Neither visible, nor superseded, nor refused yet."""
     heads: dict[str, Head]
     """As last read."""
-    written: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    written: dict[str, IndexedDocument] = field(default_factory=dict[str, IndexedDocument])
     retired: list[Head] = field(default_factory=list[Head])
-    visible: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
-    """Document id, visible version and its number of chunks, where rows may have been left behind."""
+    surplus: list[str] = field(default_factory=list[str])
+    """Rows behind the end of a version that was written again with fewer chunks."""
+    visible: dict[str, int] = field(default_factory=dict[str, int])
+    """Document id → visible version, where rows of lower ones may have been left behind."""
     parts: dict[str, int] = field(default_factory=dict[str, int])
     """Body records of each document."""
     problems: dict[str, PipelineError] = field(default_factory=dict[str, PipelineError])
@@ -53,10 +54,13 @@ class _Batch:
     def settle(self, document: IndexedDocument) -> None:
         """Note a document whose version is visible now."""
         name = document.document_id
-        self.written.add((name, document.version))
-        self.visible.append((name, document.version, len(document.chunks)))
-        if name in self.heads and self.heads[name].version < document.version:
-            self.retired.append(self.heads[name])
+        self.written[name] = document
+        self.visible[name] = document.version
+        before = self.heads.get(name)
+        if before is not None and before.version < document.version:
+            self.retired.append(before)
+        elif before is not None:
+            self.surplus += [rows.row_id(name, document.version, ordinal) for ordinal in range(len(document.chunks), before.chunks)]
 
     def fail(self, document_id: str, problem: PipelineError) -> None:
         self.problems.setdefault(document_id, problem)
@@ -65,11 +69,14 @@ class _Batch:
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
             name = refusal.operation.owner
+            if name not in self.pending:
+                continue
+            key = self.pending[name].key
             if refusal.status == 413:
-                detail = f"document {name} has a record that Elasticsearch finds too large"
-                self.fail(name, TooLarge(detail, hint="Split the document, or raise http.max_content_length of Elasticsearch.", document=name))
+                detail = f"document {key} has a record that Elasticsearch finds too large"
+                self.fail(name, TooLarge(detail, hint="Split the document, or raise http.max_content_length of Elasticsearch.", document=key))
             else:
-                self.fail(name, BrokenContract(f"Elasticsearch refused a record of document {name} ({refusal.kind})", document=name))
+                self.fail(name, BrokenContract(f"Elasticsearch refused a record of document {key} ({refusal.kind})", document=key))
 
     def drop_superseded(self) -> None:
         for name in [n for n, d in self.pending.items() if n in self.heads and self.heads[n].version > d.version]:
@@ -101,11 +108,12 @@ class Writer:
         if batch.pending:
             self.refresh(collection)
             self._flip(batch)
-            if self.clean(collection, batch.visible, batch.retired):
+            self.remove(collection, batch.surplus)
+            if self.clean(collection, batch.visible, batch.retired) or batch.surplus:
                 self.refresh(collection)
         if batch.problems:
             raise next(iter(batch.problems.values()))
-        return [WriteOutcome(d.document_id, d.version, (d.document_id, d.version) in batch.written, len(d.chunks)) for d in documents]
+        return [_outcome(document, written=batch.written.get(document.document_id) is document) for document in documents]
 
     def delete(self, collection: str, document_ids: Sequence[str]) -> int:
         """See `Store.delete`. Heads first: from there on nothing of a document is shown."""
@@ -119,32 +127,30 @@ class Writer:
             if not waiting:
                 break
         if gone:
-            self.clean(collection, [(head.document_id, head.version + 1, 0) for head in gone], gone)
+            self.clean(collection, {head.document_id: head.version + 1 for head in gone}, gone)
             self.refresh(f"{collection},{collection}-documents")
         if waiting:
             raise Unavailable(f"documents of collection {collection} change faster than they can be deleted", dependency=True)
         return len(gone)
 
-    def clean(self, collection: str, visible: Sequence[tuple[str, int, int]], retired: Sequence[Head]) -> int:
+    def clean(self, collection: str, visible: Mapping[str, int], retired: Sequence[Head]) -> int:
         """Delete what lies below the visible versions; returns how many chunk rows went.
 
         Args:
-            visible: document id, visible version, number of its chunks.
+            visible: document id → visible version.
             retired: heads that were replaced or deleted: they tell which bodies to delete without a refresh.
         """
-        removed = 0
-        for start in range(0, len(visible), CLAUSES):
-            query = _left_behind(visible[start : start + CLAUSES])
+        names, removed = list(visible), 0
+        for start in range(0, len(names), rows.PAGE):
+            body = _others({name: visible[name] for name in names[start : start + rows.PAGE]})
             while True:
-                body: Json = {"size": WINDOW, "_source": False, "docvalue_fields": ["record"], "query": query}
                 found = self._client.search(f"/{collection},{collection}-documents/_search", body)["hits"]["hits"]
-                kinds: dict[str, list[str]] = {"chunk": [], "body": []}
-                for one in found:
-                    kinds[str(one["fields"]["record"][0])].append(one["_id"])
-                self.remove(collection, kinds["chunk"])
-                self.remove(f"{collection}-documents", kinds["body"])
-                removed += len(kinds["chunk"])
-                if len(found) < WINDOW:
+                below = [one for one in found if cast("int", one["fields"]["version"][0]) < visible[str(one["fields"]["document_id"][0])]]
+                chunks = [one["_id"] for one in below if one["fields"]["record"] == ["chunk"]]
+                self.remove(collection, chunks)
+                self.remove(f"{collection}-documents", [one["_id"] for one in below if one["fields"]["record"] == ["body"]])
+                removed += len(chunks)
+                if len(found) < WINDOW or not below:
                     break
                 self.refresh(f"{collection},{collection}-documents")
         self.remove(f"{collection}-documents", [rows.row_id(head.document_id, head.version, part) for head in retired for part in range(head.parts)])
@@ -190,7 +196,7 @@ class Writer:
             for name in batch.pending:
                 batch.heads.pop(name, None)
             batch.heads |= heads
-            batch.visible += [(h.document_id, h.version, h.chunks) for n, h in heads.items() if h.version > batch.pending[n].version]
+            batch.visible |= {name: head.version for name, head in heads.items() if head.version > batch.pending[name].version}
             batch.drop_superseded()
         raise Unavailable(f"documents of collection {batch.collection} change faster than they can be written", dependency=True)
 
@@ -198,11 +204,21 @@ class Writer:
         return bulk.send(self._client, index, operations, pauses_s=self._pauses_s, sleep=self._sleep)
 
 
-def _left_behind(visible: Sequence[tuple[str, int, int]]) -> Json:
-    """Rows and bodies of lower versions, and rows behind the end of the visible one."""
-    old: list[Json] = []
-    for document_id, version, chunks in visible:
-        lower: Json = {"range": {"version": {"lt": version}}}
-        behind: Json = {"bool": {"filter": [{"term": {"version": version}}, {"term": {"record": "chunk"}}, {"range": {"ordinal": {"gte": chunks}}}]}}
-        old.append({"bool": {"filter": [{"term": {"document_id": document_id}}, {"bool": {"should": [lower, behind]}}]}})
-    return {"bool": {"should": old, "minimum_should_match": 1, "must_not": [{"term": {"record": "head"}}]}}
+def _others(visible: Mapping[str, int]) -> Json:
+    """A search for rows and bodies of the documents that are not of the visible version, the lowest versions first."""
+    return {
+        "size": WINDOW,
+        "_source": False,
+        "docvalue_fields": ["record", "document_id", "version"],
+        "sort": [{"version": "asc"}],
+        "query": {
+            "bool": {
+                "filter": [{"terms": {"document_id": list(visible)}}],
+                "must_not": [{"term": {"record": "head"}}, {"terms": {"edition": [rows.edition(*one) for one in visible.items()]}}],
+            }
+        },
+    }
+
+
+def _outcome(document: IndexedDocument, *, written: bool) -> WriteOutcome:
+    return WriteOutcome(document.document_id, document.version, written, len(document.chunks) if written else 0)
