@@ -1,0 +1,25 @@
+"""One string for all that a store holds of a collection, the same whatever the store and the order of writing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+_SPAN = 1 << 256
+
+
+def digest_rows(rows: Iterable[tuple[str, int, str, str, bool]]) -> str:
+    """Lower-case hex of 32 bytes: the hash of how many rows there are and of the sum of the rows' SHA-256, so order does not matter.
+
+    Args:
+        rows: (document key, ordinal, hash of `search_text`, hash of `text`, vector present) of each chunk, both
+            hashes as `identity.text_hash` makes them. A vector is present when it is there and not all zeros.
+            A row that stands twice counts twice.
+    """
+    total, count = 0, 0
+    for key, ordinal, search_hash, text_hash, present in rows:
+        name = key.encode("utf-8", "surrogatepass")
+        line = b"%d:%s %d %s %s %d" % (len(name), name, ordinal, search_hash.encode(), text_hash.encode(), present)
+        total += int.from_bytes(hashlib.sha256(line).digest(), "big")
+        count += 1
+    return hashlib.sha256(b"%d %x" % (count, total % _SPAN)).hexdigest()
