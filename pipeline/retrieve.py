@@ -5,7 +5,8 @@ Scores, all in [0, 1], so that a threshold means the same for every question:
 * PARTICIPLE: BM25 divided by the list's maximum, times the coverage of the list's best hit, which is the
   idf-weighted share of the question's terms that it holds. The order is BM25's own; 1.0 means every term is there.
 * SEMANTIC: the cosine, negative ones as 0.
-* HYBRID: `fuse`, with the lexical side scaled by the same coverage.
+* HYBRID: `fuse`. Of several collections, each one's lexical side is scaled by its coverage against the best
+  one's, so that a list whose best hit hardly touches the question does not take the front.
 * after a reranker: the reranker's score.
 """
 
@@ -27,6 +28,7 @@ from pipeline.understand import Understood, coverage, informativeness, understan
 
 Scores: TypeAlias = NDArray[np.float64]
 
+MIN_SIMILARITY = 0.2
 RELAXED_MATCH = 0.1
 RELAXED_SIMILARITY = 0.17
 """The second try's limits where the first found nothing; RAGFlow's figures."""
@@ -54,10 +56,11 @@ class Retrieval:
 
     depth: int = 0
     """Candidates from each side of each collection; 0: twice `k`, 32 at least."""
-    min_match: float = 0.0
-    """Least share of the question's terms that a lexical candidate must hold."""
-    min_similarity: float = 0.2
-    """Least cosine of a semantic candidate."""
+    min_match: float = 0.3
+    """Least share of the question's terms that a lexical candidate must hold. Costs no recall on cmrc2018, drcd and hotpotqa."""
+    min_similarity: float | None = None
+    """Least cosine of a semantic candidate; None: `MIN_SIMILARITY` for an embedder behind a service, 0 for one in this process,
+    whose cosines of good passages lie lower."""
     lexical_weight: float | None = None
     """Share of full text in HYBRID; None: the embedder profile's."""
     rerank_depth: int = 32
@@ -144,8 +147,7 @@ def fuse(lexical: Scores, semantic: Scores, *, lexical_weight: float, reach: flo
         lexical: BM25, shape (n,), non-negative, unbounded.
         semantic: cosine, shape (n,), in [-1, 1].
         lexical_weight: share of the lexical side, in [0, 1].
-        reach: what the best lexical candidate is worth, in [0, 1]: its coverage of the question, so that
-            the lists of several collections compare.
+        reach: what the best lexical candidate is worth, in [0, 1], where lists of several collections must compare.
 
     Returns: shape (n,), in [0, 1]. BM25 is divided by its own maximum; cosine is clipped at 0.
     Raises: ValueError when shapes differ or a share is out of range.
@@ -196,34 +198,34 @@ def _candidates(
 ) -> tuple[list[Hit], Step, dict[str, Mapping[str, float]]]:
     """Scored hits of all targets, best first, and each collection's term weights."""
     started, question = perf_counter(), understood.question
-    depth = options.depth or max(2 * question.k, 32)
-    queries = [_query(understood, vectors.get(_space(target.embedder.profile)), depth, options) for target in targets]
+    queries = [_query(understood, target, vectors, options) for target in targets]
     found = [target.store.search(target.index, query) for target, query in zip(targets, queries, strict=True)]
     degraded = ""
-    if not any(found) and (options.min_match > RELAXED_MATCH or options.min_similarity > RELAXED_SIMILARITY):
-        match, similarity = min(options.min_match, RELAXED_MATCH), min(options.min_similarity, RELAXED_SIMILARITY)
-        queries = [replace(query, min_match=match, min_similarity=similarity) for query in queries]
+    if not any(found) and (relaxed := [_relaxed(query) for query in queries]) != queries:
+        degraded = f"nothing met {_limits(queries)}: relaxed to {_limits(relaxed)}"
+        queries = relaxed
         found = [target.store.search(target.index, query) for target, query in zip(targets, queries, strict=True)]
-        degraded = f"nothing met min_match {options.min_match:g} and similarity {options.min_similarity:g}: relaxed to {match:g} and {similarity:g}"
     weights: dict[str, Mapping[str, float]] = {}
-    hits: list[Hit] = []
-    listed: list[dict[str, object]] = []
-    for target, query, raw in zip(targets, queries, found, strict=True):
+    reached: list[float] = []
+    for target, raw in zip(targets, found, strict=True):
         chunks, frequencies = target.store.frequencies(target.index, understood.terms)
         weights[target.collection] = informativeness(chunks, frequencies, understood.terms)
-        share = target.embedder.profile.lexical_weight if options.lexical_weight is None else options.lexical_weight
-        scored, reach = _score([replace(hit, collection=target.collection) for hit in raw], query, share, weights[target.collection])
-        hits += scored
-        blended = query.vector is not None and bool(query.words + query.grams)
+        best = max(raw, key=lambda hit: hit.scores.get("lexical", 0.0), default=None)
+        reached.append(coverage(weights[target.collection], passage(best)) if best and best.scores.get("lexical", 0.0) > 0.0 else 0.0)
+    hits: list[Hit] = []
+    listed: list[dict[str, object]] = []
+    for target, query, raw, reach in zip(targets, queries, found, reached, strict=True):
+        share = _share(query, target.embedder.profile.lexical_weight if options.lexical_weight is None else options.lexical_weight)
+        scale = reach if query.vector is None else reach / max(reached) if reach > 0.0 else 0.0
+        hits += _score([replace(hit, collection=target.collection) for hit in raw], share, scale)
         row: dict[str, object] = {"collection": target.collection, "index": target.index, "revision": target.revision}
-        listed.append({**row, "candidates": len(raw), "coverage": reach, "lexical_weight": share if blended else None})
+        limits: dict[str, object] = {"min_match": query.min_match, "min_similarity": query.min_similarity, "lexical_weight": share}
+        listed.append({**row, **limits, "candidates": len(raw), "coverage": reach})
     hits = _ordered(hits)
     detail = {
         "mode": str(question.mode),
         "k": question.k,
-        "depth": depth,
-        "min_match": queries[0].min_match,
-        "min_similarity": queries[0].min_similarity,
+        "depth": queries[0].k,
         "score_threshold": question.score_threshold,
         "filters": len(question.filters),
         "as_of": question.as_of.isoformat() if question.as_of else None,
@@ -233,35 +235,47 @@ def _candidates(
     return hits, Step("retrieve", perf_counter() - started, detail, degraded), weights
 
 
-def _query(understood: Understood, vector: Vectors | None, depth: int, options: Retrieval) -> StoreQuery:
-    question = understood.question
+def _query(understood: Understood, target: Target, vectors: Mapping[str, Vectors], options: Retrieval) -> StoreQuery:
+    question, profile = understood.question, target.embedder.profile
     lexical = question.mode is not Mode.SEMANTIC
+    least = options.min_similarity
     return StoreQuery(
         words=understood.words if lexical else (),
         grams=understood.grams if lexical else (),
-        vector=vector,
-        k=depth,
+        vector=vectors.get(_space(profile)),
+        k=options.depth or max(2 * question.k, 32),
         min_match=options.min_match,
-        min_similarity=options.min_similarity,
+        min_similarity=(0.0 if profile.in_process else MIN_SIMILARITY) if least is None else least,
         filters=question.filters,
         as_of=question.as_of,
     )
 
 
-def _score(hits: list[Hit], query: StoreQuery, share: float, weights: Mapping[str, float]) -> tuple[list[Hit], float]:
-    """The hits with fused scores in [0, 1], and the coverage that scaled the lexical side."""
-    if not hits:
-        return [], 0.0
+def _relaxed(query: StoreQuery) -> StoreQuery:
+    """With the second try's limits, where they are lower."""
+    return replace(query, min_match=min(query.min_match, RELAXED_MATCH), min_similarity=min(query.min_similarity, RELAXED_SIMILARITY))
+
+
+def _limits(queries: Sequence[StoreQuery]) -> str:
+    """The strictest limits, of the sides that were asked."""
+    match = f"min_match {max(query.min_match for query in queries):g}" if queries[0].words or queries[0].grams else ""
+    similarities = [query.min_similarity for query in queries if query.vector is not None]
+    return " and ".join(filter(None, (match, f"similarity {max(similarities):g}" if similarities else "")))
+
+
+def _share(query: StoreQuery, lexical_weight: float) -> float:
+    """The lexical side's share: all or nothing where only one side was asked."""
+    if query.vector is None:
+        return 1.0
+    return lexical_weight if query.words or query.grams else 0.0
+
+
+def _score(hits: list[Hit], share: float, reach: float) -> list[Hit]:
+    """The hits with fused scores in [0, 1]."""
     lexical = np.array([hit.scores.get("lexical", 0.0) for hit in hits], dtype=np.float64)
     semantic = np.array([hit.scores.get("similarity", 0.0) for hit in hits], dtype=np.float64)
-    best = int(lexical.argmax())
-    reach = coverage(weights, passage(hits[best])) if lexical[best] > 0.0 else 0.0
-    if query.vector is None:
-        share = 1.0
-    elif not query.words and not query.grams:
-        share = 0.0
     fused = fuse(lexical, semantic, lexical_weight=share, reach=min(reach, 1.0))
-    return [_scored(hit, float(score), fused=float(score)) for hit, score in zip(hits, fused, strict=True)], reach
+    return [_scored(hit, float(score), fused=float(score)) for hit, score in zip(hits, fused, strict=True)]
 
 
 def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:
