@@ -98,9 +98,9 @@ def _content(item: Incoming, opened: ExitStack, max_bytes: int) -> bytes | IO[by
     if item.data is not None:
         return item.data
     if item.member:
-        from pipeline import load
+        from api.incoming import contents
 
-        return load.read(item.path, item.member, max_bytes=max_bytes)
+        return contents(item, max_bytes)
     try:
         return opened.enter_context(open(item.path, "rb"))
     except FileNotFoundError as error:
