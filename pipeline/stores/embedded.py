@@ -122,7 +122,10 @@ class EmbeddedStore:
                 # begun under the lock, so that no thread sees vectors of a later state than its own
                 connection, state = stack.enter_context(self._reading(collection))
                 matrix = self._matrix(collection, known, connection, state, query)
-            sides = searching.candidates(connection, query, matrix) if query.k > 0 else {}
+            terms = searching.terms_of(query)
+            if terms and state.chunks > searching.COMMON:
+                terms = searching.telling(terms, self._frequencies(known, connection, state, [term for _, term in terms]), state.chunks)
+            sides = searching.candidates(connection, query, terms, matrix) if query.k > 0 else {}
             shown = reading.Shown(connection, collection, query, state.dimension)
             places = shown.places({one.chunk for side in sides.values() for one in side})
             return [shown.hit(one) for one in searching.ordered(sides, query.k, places)]
@@ -131,16 +134,7 @@ class EmbeddedStore:
         """(number of chunks, chunks holding each term) over words and grams; remembered until the collection changes."""
         known = self._remembered(collection)
         with self._reading(collection) as (connection, state):
-            with known.lock:
-                mark = (state.made, state.changes)
-                counts = dict(known.frequencies) if known.counted == mark else {}
-            missing = [term for term in dict.fromkeys(terms) if term not in counts]
-            for term in missing:
-                counts[term] = reading.frequency(connection, searching.quoted(term)) if searching.searchable(term) else 0
-            if missing and len(counts) <= REMEMBERED:
-                with known.lock:
-                    known.counted, known.frequencies = mark, counts
-            return state.chunks, {term: counts[term] for term in terms}
+            return state.chunks, self._frequencies(known, connection, state, terms)
 
     def vectors(self, collection: str, document_id: str) -> tuple[tuple[str, ...], Vectors]:
         """Hash of `search_text` and vector of each chunk of the visible version, shape (n, d), exactly as written; empty when unknown."""
@@ -232,6 +226,19 @@ class EmbeddedStore:
             if connection.execute("SELECT dropped FROM state").fetchone() != (0,):
                 raise NotFound(f"collection {collection} was dropped")
             yield
+
+    def _frequencies(self, known: Known, connection: Sql, state: State, terms: Sequence[str]) -> dict[str, int]:
+        """Chunks that hold each term in this state."""
+        mark = (state.made, state.changes)
+        with known.lock:
+            counts = dict(known.frequencies) if known.counted == mark else {}
+        missing = [term for term in dict.fromkeys(terms) if term not in counts]
+        for term in missing:
+            counts[term] = reading.frequency(connection, searching.quoted(term)) if searching.searchable(term) else 0
+        if missing and len(counts) <= REMEMBERED:
+            with known.lock:
+                known.counted, known.frequencies = mark, counts
+        return {term: counts[term] for term in terms}
 
     def _matrix(self, collection: str, known: Known, connection: Sql, state: State, query: StoreQuery) -> Matrix | None:
         """Vectors of this state; None for a query that needs none. The caller holds the collection's lock."""

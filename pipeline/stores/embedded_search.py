@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,17 @@ WEIGHT = 2.0
 """FTS5 fixes k1 at 1.2; a column's weight multiplies the term's count, which works like k1 = 0.6. Short chunks rank better so."""
 MOST_TERMS = 1000
 """Terms of a question that are asked for."""
+COMMON, COMMON_SHARE = 1000, 0.2
+"""A term in more chunks than both allow is not searched for while another one is left: it costs most of a search's time, and on cmrc2018 and
+drcd leaving such terms out changed no recall (bench/retrieval.py)."""
 TIES = 64
 """Candidates of equal score beyond k among which (key, ordinal) decides."""
 _COMPARE = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 Ids = NDArray[np.int64]
 Figures = NDArray[np.float64]
+Term: TypeAlias = tuple[str, str]
+"""(column, term)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,13 @@ class Side:
         return np.where(self.ids[places] == ids, self.figures[places], 0.0)
 
 
-def candidates(connection: Sql, query: StoreQuery, matrix: Matrix | None) -> dict[str, list[Candidate]]:
-    """Best chunks of each side by its name, with the scores of all sides that were asked. In a read transaction."""
+def candidates(connection: Sql, query: StoreQuery, terms: Sequence[Term], matrix: Matrix | None) -> dict[str, list[Candidate]]:
+    """Best chunks of each side by its name, with the scores of all sides that were asked. In a read transaction.
+
+    Args:
+        terms: those of the query to search for; `min_match` counts these.
+    """
     allowed = _allowed(connection, query)
-    terms = _terms(query)
     sides: dict[str, Side] = {}
     if terms:
         sides["lexical"] = _lexical(connection, query, terms, allowed)
@@ -107,25 +116,31 @@ def conditions(asked: Sequence[Filter]) -> tuple[str, list[Scalar]]:
     return " AND ".join(clauses), values
 
 
-def _terms(query: StoreQuery) -> list[tuple[str, str]]:
-    """(column, term) of each distinct term."""
+def terms_of(query: StoreQuery) -> list[Term]:
+    """Each distinct term that can be searched for."""
     pairs = [("words", word) for word in query.words] + [("grams", gram) for gram in query.grams]
     return [pair for pair in dict.fromkeys(pairs) if searchable(pair[1])][:MOST_TERMS]
 
 
-def _lexical(connection: Sql, query: StoreQuery, terms: Sequence[tuple[str, str]], allowed: Allowed) -> Side:
+def telling(terms: Sequence[Term], frequencies: Mapping[str, int], chunks: int) -> list[Term]:
+    """The terms that are not in too many chunks; all of them when all are."""
+    most = max(COMMON, int(COMMON_SHARE * chunks))
+    return [term for term in terms if frequencies[term[1]] <= most] or list(terms)
+
+
+def _lexical(connection: Sql, query: StoreQuery, terms: Sequence[Term], allowed: Allowed) -> Side:
     asked = expression([term for column, term in terms if column == "words"], [term for column, term in terms if column == "grams"])
     rows = connection.execute(f"SELECT rowid, bm25(terms, {WEIGHT}, {WEIGHT}) FROM terms WHERE terms MATCH ?", (asked,)).fetchall()
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     ids = table[:, 0].astype(np.int64)
     permitted = allowed(ids)
-    least = math.ceil(query.min_match * (len(query.words) + len(query.grams)) - 1e-9)
+    least = math.ceil(query.min_match * len(terms) - 1e-9)
     if least > 1:
         permitted &= _held(connection, terms, ids) >= least
     return Side(ids, -table[:, 1], permitted)
 
 
-def _held(connection: Sql, terms: Sequence[tuple[str, str]], ids: Ids) -> Ids:
+def _held(connection: Sql, terms: Sequence[Term], ids: Ids) -> Ids:
     """How many of the terms each chunk holds. `ids` ascend and are all that hold any."""
     counts = np.zeros(len(ids), dtype=np.int64)
     for column, term in terms:
