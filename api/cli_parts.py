@@ -18,6 +18,19 @@ def _settings(as_json: bool, **flags: object) -> Settings:
     return load({**flags, "log_format": "json" if as_json else None}).settings
 
 
+def _connected(settings: Settings) -> Settings:
+    """With the broker's address. Raises BadRequest: a part alone starts no server."""
+    from pipeline.errors import BadRequest
+    from workers.session import connected
+
+    found = connected(settings)
+    if not found.redis_url and not found.broker_url:
+        raise BadRequest(
+            "a part alone needs a Redis that runs", hint="Set DUJIANG_REDIS_URL, or start everything with `dujiang up`.", code="no_broker"
+        )
+    return found
+
+
 @click.command(epilog="Example: dujiang worker --queues parse,chunk --pool prefork --concurrency 4")
 @click.option("--queues", default="", metavar="NAMES", help="Stages (parse,chunk) or queues; all when left out.")
 @click.option("--name", default="worker", show_default=True, help="Name of this node; it must differ from the others' on this machine.")
@@ -30,7 +43,7 @@ def worker(queues: str, name: str, pool: str, concurrency: int, as_json: bool) -
     """Serve queues until a signal ends it; what it holds is finished or given back."""
     from workers.worker import run, served
 
-    settings = _settings(as_json)
+    settings = _connected(_settings(as_json))
     run(settings, name=name, consumes=served(queues), pool=pool, concurrency=concurrency)
 
 
@@ -40,7 +53,7 @@ def beat(as_json: bool) -> None:
     """Form batches, and take back what was lost. Several may run; one works at a time."""
     from workers.beat import run
 
-    run(_settings(as_json))
+    run(_connected(_settings(as_json)))
 
 
 @click.command(epilog="Example: dujiang serve --host 0.0.0.0 --port 8400")
