@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import zstandard
-
+from pipeline import zstd
 from pipeline.contracts import Stage
 from pipeline.errors import BadRequest, Malformed, NotFound, Unavailable
 from workers.ledger.work import Ref
@@ -125,7 +124,7 @@ class Artifacts:
         # One compressor a thread: the object must not be shared.
         compressor = getattr(self._local, "compressor", None)
         if compressor is None:
-            compressor = self._local.compressor = zstandard.ZstdCompressor(level=1)
+            compressor = self._local.compressor = zstd.Packer()
         return ZSTD + compressor.compress(entry.data)
 
     def _decode(self, data: bytes, ref: Ref) -> bytes:
@@ -133,10 +132,7 @@ class Artifacts:
             raise Malformed(f"artifact pack {ref.pack} is shorter than the ledger says", hint="Ingest the document again.", code="artifact_truncated")
         if data[:1] == RAW:
             return data[1:]
-        decompressor = getattr(self._local, "decompressor", None)
-        if decompressor is None:
-            decompressor = self._local.decompressor = zstandard.ZstdDecompressor()
         try:
-            return decompressor.decompress(data[1:])
-        except zstandard.ZstdError as error:
+            return zstd.decompress(data[1:])
+        except zstd.ZstdError as error:
             raise Malformed(f"artifact pack {ref.pack} is damaged", hint="Ingest the document again.", code="artifact_damaged") from error

@@ -13,8 +13,8 @@ from typing import cast
 
 import numpy as np
 import orjson
-import zstandard
 
+from pipeline import zstd
 from pipeline.contracts import Chunk, Hit, IndexedDocument, Metadata, Vectors
 from pipeline.errors import BrokenContract
 from pipeline.identity import text_hash
@@ -182,7 +182,7 @@ def _row(document: IndexedDocument, chunk: Chunk) -> dict[str, object]:
 
 def bodies(document: IndexedDocument) -> list[Operation]:
     """The parsed document, packed, in as many parts as needed; at least one."""
-    content = zstandard.ZstdCompressor(level=1).compress(packed.dump(document.parsed))
+    content = zstd.Packer().compress(packed.dump(document.parsed))
     name, version = document.document_id, document.version
     operations: list[Operation] = []
     for part, start in enumerate(range(0, len(content), BODY_BYTES)):
@@ -196,7 +196,7 @@ def unpack(parts: list[Found]) -> bytes | None:
     """The packed document of its parts in order; None when one is missing."""
     if not all(part.get("found") for part in parts):
         return None
-    return zstandard.ZstdDecompressor().decompress(b"".join(base64.b64decode(cast("str", part["_source"]["body"])) for part in parts))
+    return zstd.decompress(b"".join(base64.b64decode(cast("str", part["_source"]["body"])) for part in parts))
 
 
 def vector(found: SearchHit, dimension: int) -> Vectors:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import orjson
 
+from pipeline import zstd
 from pipeline.contracts import Hit, Metadata, ParsedDocument, Section, Span, StoreAudit, StoreQuery, Vectors
 from pipeline.errors import NotFound
 from pipeline.identity import text_hash
@@ -19,9 +19,6 @@ from pipeline.stores.embedded_search import Candidate
 from pipeline.stores.embedded_sql import Sql
 from pipeline.stores.embedded_write import BLOCK, BLOCKS
 from pipeline.stores.highlight import highlight
-
-if TYPE_CHECKING:
-    from zstandard import ZstdDecompressor
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _OWNER = "SELECT id, document_id, version, key, title, url, metadata FROM documents WHERE id <= ? ORDER BY id DESC LIMIT 1"
@@ -66,13 +63,7 @@ class Texts:
 
     def unpack(self, data: bytes) -> bytes:
         """Decompress what was compressed."""
-        return self._decompressor.decompress(data) if data.startswith(_ZSTD) else data
-
-    @cached_property
-    def _decompressor(self) -> ZstdDecompressor:
-        from zstandard import ZstdDecompressor
-
-        return ZstdDecompressor()
+        return zstd.decompress(data) if data.startswith(_ZSTD) else data
 
 
 class Shown:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import orjson
@@ -19,9 +19,7 @@ from pipeline.parse import packed
 from pipeline.protocols import WriteOutcome
 from pipeline.stores import filters
 from pipeline.stores.embedded_sql import Sql
-
-if TYPE_CHECKING:
-    from zstandard import ZstdCompressor
+from pipeline.zstd import Packer
 
 BLOCK = 65_536
 """Characters of one block of text: what is unpacked to show a chunk."""
@@ -57,10 +55,8 @@ def prepare(documents: Iterable[IndexedDocument], dimension: int) -> list[Rows]:
 
     Raises: BrokenContract when vectors and chunks do not fit each other or the collection.
     """
-    from zstandard import ZstdCompressor
-
-    compressor = ZstdCompressor(level=1)
-    return [_rows(document, check(document, dimension), compressor) for document in documents]
+    packer = Packer()
+    return [_rows(document, check(document, dimension), packer) for document in documents]
 
 
 def check(document: IndexedDocument, dimension: int) -> Vectors:
@@ -160,7 +156,7 @@ def microseconds(moment: datetime | None) -> int | None:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _rows(document: IndexedDocument, vectors: Vectors, compressor: ZstdCompressor) -> Rows:
+def _rows(document: IndexedDocument, vectors: Vectors, packer: Packer) -> Rows:
     parsed = document.parsed
     text = parsed.text
     try:
@@ -177,8 +173,8 @@ def _rows(document: IndexedDocument, vectors: Vectors, compressor: ZstdCompresso
         document,
         (*head, len(chunks), len(text), metadata),
         facts_of(document.metadata),
-        _packed(layout, compressor),
-        [_packed(text[start : start + BLOCK].encode("utf-8", "surrogatepass"), compressor) for start in range(0, len(text), BLOCK)],
+        _packed(layout, packer),
+        [_packed(text[start : start + BLOCK].encode("utf-8", "surrogatepass"), packer) for start in range(0, len(text), BLOCK)],
         chunks,
         vectors,
     )
@@ -209,8 +205,8 @@ def _chunk(chunk: Chunk) -> tuple[object, ...]:
     )
 
 
-def _packed(data: bytes, compressor: ZstdCompressor) -> bytes:
-    return compressor.compress(data) if len(data) >= PACKED_FROM else data
+def _packed(data: bytes, packer: Packer) -> bytes:
+    return packer.compress(data) if len(data) >= PACKED_FROM else data
 
 
 def _insert(connection: Sql, documents: Sequence[Rows]) -> None:
