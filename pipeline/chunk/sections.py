@@ -114,7 +114,7 @@ class _Packing:
         return self._within(head.start, atom.end, atom.last - head.first, self.size)
 
     def _pack(self, atom: _Atom) -> None:
-        if atom.title and self._ends_before(atom):
+        if self._ends_before(atom):
             self._flush()
         if not self.draft or self._room(atom):
             self.draft.append(atom)
@@ -138,11 +138,15 @@ class _Packing:
         self.draft.append(atom)
 
     def _ends_before(self, atom: _Atom) -> bool:
-        """Whether a heading starts a new chunk: not while the draft is tiny, or holds headings alone."""
-        if not self.draft or all(held.title for held in self.draft):
+        """Whether a heading, or a new key path without one, starts a new chunk: not while the draft is tiny or holds headings alone."""
+        if not self.draft:
+            return False
+        section, before = atom.block.section, self.draft[-1].block.section
+        if not atom.title and (before.tag == "Title" or section.heading_path == before.heading_path):
             return False
         held = atom.first - self.draft[0].first
-        return held * (4 if atom.block.section.level <= self.major else 2) >= self.size
+        share = 4 if atom.title and section.level <= self.major else 2
+        return held * share >= self.size and not all(held.title for held in self.draft)
 
     def _loose_titles(self) -> list[_Atom]:
         """Headings at the end of the draft, taken off it: they belong to what follows."""
