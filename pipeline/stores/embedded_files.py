@@ -89,6 +89,8 @@ class Files:
         except FileNotFoundError:
             opened.pop(collection, None)
             raise NotFound(f"collection {collection} is not in this store") from None
+        except NotADirectoryError:
+            raise _no_folder(self.folder) from None
         except OSError as error:
             raise _away(path, error) from error
         known = opened.get(collection)
@@ -108,8 +110,8 @@ class Files:
         path = self.path(collection)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise Malformed(f"{self.folder} is a file, not the folder of a store", hint="Name a folder in DUJIANG_STORE_URL.") from None
+        except (FileExistsError, NotADirectoryError):
+            raise _no_folder(self.folder) from None
         except OSError as error:
             raise _away(self.folder, error) from error
         with self._structure(), told(path):
@@ -240,6 +242,10 @@ def _away(path: Path, error: Exception) -> Unavailable:
         hint="Check that the disk is there, has room, and that this user may write to the folder.",
         code="store_away",
     )
+
+
+def _no_folder(path: Path) -> Malformed:
+    return Malformed(f"{path} is a file, not the folder of a store", hint="Name a folder in DUJIANG_STORE_URL.")
 
 
 def _folder(path_or_url: str) -> Path:
