@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -120,11 +120,11 @@ def logs(follow: bool, names: tuple[str, ...], lines: int, as_json: bool) -> Non
     size = max((len(name) for name in files), default=8)
     opened = {name: path.open("r", encoding="utf-8", errors="replace") for name, path in files.items()}
     for name, file in opened.items():
-        for line in _tail(file, lines):
+        for line in _tail((line for line in file if not _is_copy(name, line, files)), lines):
             _print(name, size, line, as_json)
     try:
         while follow:
-            news = [_forward(name, size, file, files[name], as_json) for name, file in opened.items()]
+            news = [_forward(name, size, file, files, as_json) for name, file in opened.items()]
             if not any(news):
                 time.sleep(LOOK_S)
     finally:
@@ -132,22 +132,29 @@ def logs(follow: bool, names: tuple[str, ...], lines: int, as_json: bool) -> Non
             file.close()
 
 
-def _tail(file: IO[str], count: int) -> Iterator[str]:
+def _tail(file: Iterable[str], count: int) -> Iterator[str]:
     from collections import deque
 
     yield from deque(file, maxlen=count)
 
 
-def _forward(name: str, size: int, file: IO[str], path: Path, as_json: bool) -> bool:
+def _forward(name: str, size: int, file: IO[str], files: Mapping[str, Path], as_json: bool) -> bool:
     """Print what is new; True when there was something."""
     found = False
     while line := file.readline():
         found = True
-        _print(name, size, line, as_json)
+        if not _is_copy(name, line, files):
+            _print(name, size, line, as_json)
+    path = files[name]
     if not found and path.exists() and path.stat().st_size < file.tell():
         # it was rotated away: begin with the new one
         file.seek(0)
     return found
+
+
+def _is_copy(name: str, line: str, names: Collection[str]) -> bool:
+    """True for a line of the supervisor's own log that stands in its process's log too."""
+    return name == "supervisor" and line.partition("|")[0].strip() in names
 
 
 def _print(name: str, size: int, line: str, as_json: bool) -> None:

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 def listed(paths: Sequence[str], *, max_bytes: int) -> list[Incoming]:
     """Everything that the paths name; what cannot be read is in the list too, with its problem.
 
-    Raises NotFound when the paths name nothing at all.
+    Raises NotFound when the paths name nothing at all: a mistyped path is no failed document.
     """
     from pipeline.load.files import walk
 
     found = [_incoming(entry) for entry in walk(paths, max_bytes=max_bytes)]
+    missing = [item.problem for item in found if isinstance(item.problem, NotFound)]
+    if missing and len(missing) == len(found):
+        raise missing[0]
     if not found:
         raise NotFound(f"there is no document in {', '.join(paths)}", hint="Check the path; hidden files are left out.", code="nothing_found")
     return found

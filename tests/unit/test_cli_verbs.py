@@ -220,6 +220,16 @@ def test_without_waiting_a_run_is_left_in_the_queue(run: Run, listed: list[Incom
     assert platform.calls[0][1] == {"lane": "interactive", "source": "command line", "options": {"pages": "1-3"}, "tenant": "default"}
 
 
+def test_a_mistyped_path_is_an_error_and_no_failed_document(run: Run, platform: FakePlatform, tmp_path: Path) -> None:
+    code, out, err = run("ingest", str(tmp_path / "nowhere"), "-c", "books")
+    assert (code, out) == (1, "")
+    assert "nowhere does not exist" in err
+    (tmp_path / "a.md").write_text("# A")
+    code, out, _ = run("ingest", str(tmp_path), str(tmp_path / "nowhere"), "-c", "books")
+    assert code == 3
+    assert "2 documents = 1 indexed" in out
+
+
 # ---------------------------------------------------------------- the other verbs
 
 
@@ -312,6 +322,8 @@ def test_logs_are_prefixed_with_their_process(run: Run, tmp_path: Path) -> None:
     assert run("logs", "-n", "1")[1] == "api     | three�[31m\ncompute | two\n"
     assert json.loads(run("logs", "--process", "api", "--json")[1])["process"] == "api"
     assert run("logs", "--process", "none")[0] == 1
+    (folder / "supervisor.log").write_text("compute  | one\ndujiang  | compute exited with -9\n")
+    assert run("logs", "--process", "supervisor", "--process", "compute")[1].count("one") == 1
 
 
 def test_documents_cannot_steer_the_terminal(run: Run, platform: FakePlatform) -> None:
