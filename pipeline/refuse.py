@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline import text
 from pipeline.contracts import Hit, Question
 
-LEXICAL_REFUSE_BELOW = 0.35
-"""For evidence found without vectors, whose score is its coverage alone. Source: bench of cmrc2018 against drcd."""
+LEXICAL_REFUSE_BELOW = 0.36
+"""For evidence found without vectors, whose score is its coverage alone. Measured on 220 questions each of cmrc2018 and drcd
+against the other's, and 64 of hotpotqa against 135 of other sets: 0, 2 and 0 % of the answerable ones are refused, and 78 to 80 %
+of the foreign ones; what is left is for the reader to decline. Scores of foreign questions fall with the collection's size."""
+LOOKED_AT = 500
+"""Characters of a hit that tell its script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +33,21 @@ class Verdict:
     best: Hit | None = None
 
 
-def evidence_score(hit: Hit) -> float:
+def evidence_score(hit: Hit, language: str = "") -> float:
     """How well one hit supports an answer, in [0, 1].
 
-    The mean of its coverage (idf-weighted share of the question's terms that it holds) and its cosine; coverage
-    alone where no vector was compared. A graph hit stands for itself.
+    The mean of its coverage (idf-weighted share of the question's terms that it holds) and its cosine: their AUC for
+    foreign questions is 0.98 to 1.00 with either embedder of this house, on five sets. Coverage alone where no vector was
+    compared; the cosine alone where it is higher and the hit is written in another script than the question's `language`,
+    so that terms cannot meet. A graph hit stands for itself.
     """
     covered = hit.scores.get("coverage", 0.0)
     if "similarity" not in hit.scores:
         return max(covered, hit.scores.get("graph", 0.0))
-    return (covered + min(max(hit.scores["similarity"], 0.0), 1.0)) / 2
+    similar = min(max(hit.scores["similarity"], 0.0), 1.0)
+    mean = (covered + similar) / 2
+    foreign = bool(language) and similar > covered and text.language(hit.text[:LOOKED_AT]) not in {language, ""}
+    return similar if foreign else mean
 
 
 def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Mapping[str, float]) -> Verdict:
@@ -48,11 +58,11 @@ def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Ma
         thresholds: collection → least score of a hit with a cosine. `LEXICAL_REFUSE_BELOW` holds for hits without
             one, unless the threshold is 0, which refuses nothing that was found.
     """
-    best = max(hits, key=lambda hit: evidence_score(hit) - _needed(hit, thresholds), default=None)
+    best = max(hits, key=lambda hit: evidence_score(hit, language) - _needed(hit, thresholds), default=None)
     if best is None:
         needed = min(thresholds.values(), default=0.0)
         return Verdict(True, 0.0, needed, _reason(question, language, None, 0, 0.0, needed))
-    confidence, needed = evidence_score(best), _needed(best, thresholds)
+    confidence, needed = evidence_score(best, language), _needed(best, thresholds)
     if confidence >= needed:
         return Verdict(False, confidence, needed, "", best)
     return Verdict(True, confidence, needed, _reason(question, language, best, len(hits), confidence, needed), best)
