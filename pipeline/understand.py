@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,8 @@ from pipeline.errors import BadRequest
 LONGEST_QUESTION = 8_000
 """Characters; longer texts are documents, not questions."""
 MOST_HITS = 1_000
+UNSPACED = re.compile(r"[\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7a3\U00020000-\U0003ffff]+")
+"""Han, kana and Hangul."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,17 @@ def informativeness(chunks: int, frequencies: Mapping[str, int], terms: tuple[st
 
 
 def coverage(weights: Mapping[str, float], passage: str) -> float:
-    """Share of the question's informative terms that a passage holds, weighted, in [0, 1]; 0 when there are none."""
+    """Share of the question's informative terms that a passage holds, weighted, in [0, 1]; 0 when there are none.
+
+    Terms of scripts without blanks are looked for as they stand, so that nothing has to be segmented; others by their stems.
+    """
     total = sum(weights.values())
     if total <= 0.0:
         return 0.0
-    words, grams = text.terms(passage)
-    held = {*words.split(), *grams.split()}
-    return sum(weight for term, weight in weights.items() if term in held) / total
+    folded = text.fold(passage)
+    stems = frozenset(" ".join(text.terms(UNSPACED.sub(" ", passage))).split()) if any(map(str.isascii, weights)) else frozenset[str]()
+    held = sum(weight for term, weight in weights.items() if term in stems or (not term.isascii() and term in folded))
+    return min(held / total, 1.0)
 
 
 def _check(question: Question, asked: str) -> None:
