@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from pipeline import chunk as chunking
-from pipeline import embed, identity, parse
+from pipeline import identity, parse
 from pipeline.contracts import Lane, Scalar, SourceItem, Stage
 from pipeline.errors import BadRequest, Conflict, PipelineError, Skipped
 from pipeline.load import files as loading
@@ -43,8 +42,8 @@ def create(
         check_store(runtime, present)
         chunker, embedder = chunker or present.chunker, embedder or present.embedder
     spec = embedder or settings.embedder
-    profile = runtime.profile if spec == settings.embedder else embed.profile(replace(settings, embedder=spec))
-    chunking.create(chunker or settings.chunker, encoding=settings.tokenizer, options=dict(options or {}))
+    profile = runtime.profile if spec == settings.embedder else runtime.profile_of(spec)
+    runtime.check_chunker(chunker or settings.chunker, dict(options or {}))
     return catalog.create(
         runtime.db,
         {
@@ -97,7 +96,7 @@ def take(
     """Write documents into the ledger, slice by slice; bytes that came with the request go into a pack first."""
     base = identity.fingerprint(
         {
-            "chunker": chunking.fingerprint(row.chunker, row.chunk_options, row.tokenizer),
+            "chunker": runtime.chunker_fingerprint(row),
             "embedder": row.embedder_revision,
             "parser": parse.VERSION,
             "generation": row.generation,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument
+from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument, SourceItem, Stage
 from pipeline.errors import PipelineError
 from pipeline.identity import index_name
 from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store
@@ -22,6 +22,30 @@ from workers.ledger.work import CollectionRow
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
     from pipeline.protocols import Reranker
+
+
+WARM = RawDocument(SourceItem("warm.md"), "# Warm 预热\n\nTen stations report. 雷達測站每月校準。\n".encode(), "")
+"""A document of no consequence: parsing and chunking it builds tokenizer, segmenter and folding tables."""
+
+
+def preload(stages: Collection[Stage], settings: Settings) -> None:
+    """Build before a fork what every child needs, so that they share the memory and the start-up time."""
+    if Stage.PARSE in stages or Stage.CHUNK in stages:
+        from pipeline import chunk, parse
+        from pipeline.load import files
+        from pipeline.parse import guard
+
+        assert files and guard
+        chunk.chunk(parse.parse(WARM), "warm", chunk.create(settings.chunker, encoding=settings.tokenizer))
+    if Stage.EMBED in stages:
+        from pipeline import embed
+
+        embed.create(settings)
+    if Stage.INDEX in stages:
+        from pipeline import index, stores
+
+        stores.open_store(settings.store_url, writer=True).close()
+        assert index
 
 
 class Runtime:
@@ -57,6 +81,18 @@ class Runtime:
         from pipeline import embed
 
         return embed.profile(self.settings)
+
+    def profile_of(self, spec: str) -> EmbedderProfile:
+        """The profile of an embedder by its spec, without loading a model. Raises Unsupported, BadRequest."""
+        from pipeline import embed
+
+        return embed.profile(replace(self.settings, embedder=spec))
+
+    def check_chunker(self, spec: str, options: Mapping[str, str]) -> None:
+        """Raises Unsupported or BadRequest when it is no chunker."""
+        from pipeline import chunk
+
+        chunk.create(spec, encoding=self.settings.tokenizer, options=options)
 
     @cached_property
     def broker(self) -> RedisBroker:

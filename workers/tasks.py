@@ -18,7 +18,7 @@ from workers import app as application
 from workers import feeder as feeding
 from workers import queues
 from workers.feeder import Feeder
-from workers.ledger import batches
+from workers.ledger import losses
 from workers.runtime import Runtime
 from workers.stage import run_stage
 
@@ -87,7 +87,7 @@ def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> Non
         if isinstance(exception, WorkerLostError) and args:
             runtime, feeder = crew.here()
             batch_id, token = int(args[0]), int(args[1])
-            feeder.send(batches.expire(runtime.db, batch_id, token, reason=f"a process of {node} died: {exception}"))
+            feeder.send(losses.expire(runtime.db, batch_id, token, reason=f"a process of {node} died: {exception}"))
 
     def ready(**_: Any) -> None:
         threading.Thread(target=_announce, args=(crew, node, served, stop), name="announce", daemon=True).start()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Stage
 from pipeline.errors import BadRequest
@@ -14,6 +16,10 @@ from pipeline.settings import Settings, load
 from workers import queues
 from workers.logs import configure
 from workers.processes import die_with_parent
+from workers.runtime import WARM, preload
+
+if TYPE_CHECKING:
+    from workers.tasks import Crew
 
 PARSE_TASKS_PER_CHILD = 1000
 """A process that computes is renewed after so many batches, in case a library leaks."""
@@ -45,31 +51,33 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     configure(settings)
     node = f"{name}-{os.getpid()}"
     app = application.create_app(settings)
-    tasks.register(app, settings, node, consumes)
-    signals.worker_process_init.connect(_child_init, weak=False)
-    if pool == "prefork":
-        preload({queues.stage_of(queue) for queue in consumes}, settings)
-    options = ["worker", "--queues", ",".join(consumes), "--pool", pool, "--concurrency", str(concurrency), "--hostname", f"{name}@%h"]
-    options += ["--without-gossip", "--without-mingle", "--task-events", "--loglevel", "WARNING"]
-    if pool == "prefork":
-        options += ["--max-tasks-per-child", str(PARSE_TASKS_PER_CHILD)]
-    app.worker_main(options)
+    crew = tasks.register(app, settings, node, consumes)
+    stages = {queues.stage_of(queue) for queue in consumes}
+    signals.worker_process_init.connect(partial(_child_init, crew, stages), weak=False)
+    preload(stages, settings)
+    # The Celery command line would import every plugin, Flower and a prompt among them.
+    worker = app.Worker(
+        hostname=f"{name}@{socket.gethostname()}",
+        queues=list(consumes),
+        pool_cls=pool,
+        concurrency=concurrency,
+        loglevel="WARNING",
+        without_gossip=True,
+        without_mingle=True,
+        task_events=True,
+        quiet=True,
+        max_tasks_per_child=PARSE_TASKS_PER_CHILD if pool == "prefork" else None,
+    )
+    worker.start()
+    sys.exit(worker.exitcode)
 
 
-def preload(stages: set[Stage], settings: Settings) -> None:
-    """Build before the fork what every child needs, so that they share the memory and the start-up time."""
-    if stages & {Stage.PARSE, Stage.CHUNK}:
-        from pipeline import chunk, load, parse, text, tokens
-        from pipeline.parse import guard
-
-        tokens.count("warm", settings.tokenizer)
-        text.terms("预热 warm")
-        assert chunk and load and parse and guard
-
-
-def _child_init(**_: Any) -> None:
+def _child_init(crew: Crew, stages: set[Stage], **_: Any) -> None:
     # The pool's parent may be killed without a word; its children must not go on consuming.
     die_with_parent()
+    runtime, _feeder = crew.here()
+    if Stage.PARSE in stages:
+        runtime.parse([WARM], {})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

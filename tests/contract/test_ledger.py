@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import BadRequest, Conflict, Unauthorised
 from workers import queues
-from workers.ledger import batches, browse, catalog, forming, intake, refs, removal, sweeping
+from workers.ledger import batches, browse, catalog, forming, intake, losses, refs, removal, sweeping
 from workers.ledger import schema
 from workers.ledger.engine import Database
 from workers.ledger.intake import Submission
@@ -125,7 +125,7 @@ def test_a_worker_that_lost_its_lease_cannot_commit(db: Database) -> None:
     (issue,) = forming.form(db, WINDOWS)
     frozen = claim(db, issue)
     assert frozen is not None
-    (again,) = batches.expire(db, issue.batch_id, issue.token, reason="frozen")
+    (again,) = losses.expire(db, issue.batch_id, issue.token, reason="frozen")
     assert batches.commit(db, frozen, Outcome((Advance("handbook-a", Stage.CHUNK, "a", 1),))) is None
     assert claim(db, again) is not None
 
@@ -146,7 +146,7 @@ def test_a_document_that_kills_three_workers_alone_is_quarantined_and_its_neighb
         batch = claim(db, issue)
         assert batch is not None
         if any(work.key == "a" for work in batch.documents):
-            pending += batches.expire(db, issue.batch_id, issue.token, reason="segmentation fault")
+            pending += losses.expire(db, issue.batch_id, issue.token, reason="segmentation fault")
         else:
             batches.commit(db, batch, Outcome((Advance("handbook-b", Stage.CHUNK, "a", 1),)))
     finish(db)

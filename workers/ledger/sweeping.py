@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from workers.ledger import batches as machine
+from workers.ledger import losses
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, idempotency, meta
 from workers.ledger.work import Issue
@@ -33,7 +34,7 @@ def expired(db: Database) -> list[Issue]:
     for row in rows:
         late = row.deadline < now
         reason = f"{row.owner} passed the stage's deadline" if late else f"{row.owner} stopped renewing its lease"
-        issues += machine.expire(db, row.id, row.token, reason=reason)
+        issues += losses.expire(db, row.id, row.token, reason=reason)
     return issues
 
 
@@ -45,7 +46,7 @@ def orphaned(db: Database, owner_prefix: str) -> list[Issue]:
         ).all()
     issues: list[Issue] = []
     for row in rows:
-        issues += machine.expire(db, row.id, row.token, reason=f"the worker {owner_prefix} exited")
+        issues += losses.expire(db, row.id, row.token, reason=f"the worker {owner_prefix} exited")
     return issues
 
 
