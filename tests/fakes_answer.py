@@ -56,7 +56,8 @@ class HashEmbedder:
             for term in words + grams:
                 vectors[row, zlib.crc32(term.encode()) % vectors.shape[1]] += 1.0
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return EmbeddedChunks(vectors / np.where(norms == 0, 1, norms), self.profile.name, "1", tokens=None if self.profile.in_process else 7)
+        vectors /= np.where(norms == 0, 1, norms).astype(np.float32)
+        return EmbeddedChunks(vectors, self.profile.name, "1", tokens=None if self.profile.in_process else 7)
 
     def encode_queries(self, texts: Sequence[str]) -> EmbeddedChunks:
         self.calls += 1
