@@ -115,8 +115,18 @@ class Desk:
             self.refs.append(Ref(work.document_id, work.version, stage, key, ref.pack, ref.start, ref.length))
         return found
 
-    def fetch(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
-        """Payloads of an earlier stage. A document whose artifact is gone starts again from load."""
+    def fetch(self, stage: Stage, items: Sequence[Item], use: Callable[[Item, bytes], None]) -> None:
+        """Hand each item its output of an earlier stage. Where that is gone or damaged, the document starts again from load."""
+        if not items:
+            return
+        for item, data in self._payloads(stage, items):
+            try:
+                use(item, data)
+            except PipelineError as error:
+                self.fail(item, stage, error)
+                self._restart(item)
+
+    def _payloads(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
         found = references.of(self.tools.db, stage, {item.work.document_id: item.work.version for item in items})
         present: list[Item] = []
         for item in items:

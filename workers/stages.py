@@ -29,7 +29,8 @@ EMBED_VERSION = 1
 def load(desk: Desk) -> None:
     """Fetch the bytes; the same bytes and options as the version that answers stop here."""
     uploads = [item for item in desk.alive() if not item.work.path]
-    stored = {item.work.document_id: data for item, data in desk.fetch(Stage.LOAD, uploads)} if uploads else {}
+    stored: dict[str, bytes] = {}
+    desk.fetch(Stage.LOAD, uploads, lambda item, data: stored.update({item.work.document_id: data}))
     entries: list[Entry] = []
 
     def one(item: Item) -> None:
@@ -59,9 +60,7 @@ def _source(item: Item) -> SourceItem:
 
 def parse(desk: Desk) -> None:
     """Turn bytes into text with positions, in the guarded child process."""
-    for item, data in desk.fetch(Stage.LOAD, [item for item in desk.alive() if item.raw is None]):
-        item.raw = loading.load(_source(item), data)
-        item.source_hash = item.raw.sha256
+    desk.fetch(Stage.LOAD, [item for item in desk.alive() if item.raw is None], _as_raw)
     keys = {_parse_key(desk, item): item for item in desk.alive()}
     for key, item in keys.items():
         item.keys[Stage.PARSE] = key
@@ -83,6 +82,23 @@ def parse(desk: Desk) -> None:
     desk.keep(Stage.PARSE, entries)
 
 
+def _as_raw(item: Item, data: bytes) -> None:
+    item.raw = loading.load(_source(item), data)
+    item.source_hash = item.raw.sha256
+
+
+def _as_parsed(item: Item, data: bytes) -> None:
+    item.parsed = packed_documents.load(data)
+
+
+def _as_chunks(item: Item, data: bytes) -> None:
+    item.chunks = packed_chunks.load(data)
+
+
+def _as_vectors(item: Item, data: bytes) -> None:
+    item.vectors = packed_vectors.load(data).vectors
+
+
 def _parse_key(desk: Desk, item: Item) -> str:
     work = item.work
     options = identity.fingerprint({**work.options, "key": work.key, "title": work.title, "media_type": work.media_type})
@@ -102,8 +118,7 @@ def _by_options(items: Sequence[Item]) -> dict[tuple[tuple[str, str], ...], list
 
 def chunk(desk: Desk) -> None:
     """Cut into verbatim slices with their search terms."""
-    for item, data in desk.fetch(Stage.PARSE, [item for item in desk.alive() if item.parsed is None]):
-        item.parsed = packed_documents.load(data)
+    desk.fetch(Stage.PARSE, [item for item in desk.alive() if item.parsed is None], _as_parsed)
     chunker = desk.tools.chunker(desk.batch.collection)
     options = desk.tools.chunker_fingerprint(desk.batch.collection)
     entries: list[Entry] = []
@@ -132,8 +147,7 @@ def chunk(desk: Desk) -> None:
 
 def embed(desk: Desk) -> None:
     """Ask for the vectors of texts that have none yet: full requests across documents, each text once."""
-    for item, data in desk.fetch(Stage.CHUNK, desk.alive()):
-        item.chunks = packed_chunks.load(data)
+    desk.fetch(Stage.CHUNK, desk.alive(), _as_chunks)
     embedder = desk.tools.embedder(desk.batch.collection)
     revision = embedder.profile.revision
     known = _known_vectors(desk, revision)
@@ -201,13 +215,9 @@ def _about_a_document(error: PipelineError) -> bool:
 
 def index(desk: Desk) -> None:
     """Make each version visible and retire the older one; documents that were cancelled meanwhile are left alone."""
-    items = desk.alive()
-    for item, data in desk.fetch(Stage.PARSE, items):
-        item.parsed = packed_documents.load(data)
-    for item, data in desk.fetch(Stage.CHUNK, desk.alive()):
-        item.chunks = packed_chunks.load(data)
-    for item, data in desk.fetch(Stage.EMBED, desk.alive()):
-        item.vectors = packed_vectors.load(data).vectors
+    desk.fetch(Stage.PARSE, desk.alive(), _as_parsed)
+    desk.fetch(Stage.CHUNK, desk.alive(), _as_chunks)
+    desk.fetch(Stage.EMBED, desk.alive(), _as_vectors)
     mine = batches.held(desk.tools.db, desk.batch)
     ready = [item for item in desk.alive() if item.work.document_id in mine]
     if not ready:
