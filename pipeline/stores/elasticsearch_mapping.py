@@ -16,11 +16,17 @@ LAYOUT = 1
 """Rises when an index of an older layout can no longer be read."""
 MAX_DIMENSION = 4096
 """Elasticsearch's own limit."""
+K1 = 0.6
+"""How soon a repeated term stops to count; Lucene's 1.2 suits longer texts than chunks. The embedded store does the same."""
 
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 """8191 characters are at most 32,764 bytes: just below the longest term that Lucene takes."""
 _CARRIED = {"type": "keyword", "index": False}
 _TERMS = {"type": "text", "analyzer": "whitespace", "index_options": "freqs"}
+_SETTINGS: Mapping[str, object] = {
+    "refresh_interval": "30s",
+    "similarity": {"default": {"type": "BM25", "k1": K1, "b": 0.75}},
+}
 _FIELDS: Mapping[str, Mapping[str, object]] = {
     "record": {"type": "keyword"},
     "document_id": {"type": "keyword"},
@@ -76,7 +82,7 @@ def mappings(dimension: int) -> dict[str, object]:
 
 def index(alias: str, dimension: int) -> dict[str, object]:
     """Body that creates one index behind its alias; shards, replicas and the rest are the cluster's templates' business."""
-    return {"aliases": {alias: {}}, "mappings": mappings(dimension), "settings": {"index": {"refresh_interval": "30s"}}}
+    return {"aliases": {alias: {}}, "mappings": mappings(dimension), "settings": {"index": _SETTINGS}}
 
 
 def template() -> dict[str, object]:
@@ -89,7 +95,7 @@ def template() -> dict[str, object]:
         "priority": 200,
         "allow_auto_create": False,
         "template": {
-            "settings": {"index": {"number_of_shards": 1, "number_of_replicas": 1, "refresh_interval": "30s"}},
+            "settings": {"index": {"number_of_shards": 1, "number_of_replicas": 1, **_SETTINGS}},
             "mappings": {"dynamic": "strict", "properties": dict(_FIELDS)},
         },
         "_meta": {"layout": LAYOUT, "description": "Chunks, heads and bodies of Dujiang collections."},

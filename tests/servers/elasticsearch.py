@@ -3,6 +3,7 @@
     python -m tests.servers.elasticsearch [--version 9.5.4] [--heap 512m] [--fetch]
 
 runs one until interrupted; with ``--fetch`` it only fills the cache. The distribution holds no JDK.
+Tests use a running one when DUJIANG_TEST_ELASTICSEARCH_URL or DUJIANG_TEST_ELASTICSEARCH_8_URL names it.
 """
 
 from __future__ import annotations
@@ -254,7 +255,11 @@ def running(version: str = CURRENT, *, heap: str = "512m", settings: Mapping[str
         server.close()
 
 
-def _session(version: str) -> Iterator[str]:
+def _session(version: str, variable: str) -> Iterator[str]:
+    """A server of our own, unless the environment names one that is running already."""
+    if given := os.environ.get(variable):
+        yield given
+        return
     try:
         server = Elasticsearch(version)
     except Lacking as reason:
@@ -269,13 +274,13 @@ def _session(version: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def elasticsearch_url() -> Iterator[str]:
     """URL of a server of the current major version, for the whole session; every test uses collections of its own."""
-    yield from _session(CURRENT)
+    yield from _session(CURRENT, "DUJIANG_TEST_ELASTICSEARCH_URL")
 
 
 @pytest.fixture(scope="session")
 def elasticsearch_8_url() -> Iterator[str]:
     """URL of a server of the last 8.x series, for the whole session."""
-    yield from _session(PREVIOUS)
+    yield from _session(PREVIOUS, "DUJIANG_TEST_ELASTICSEARCH_8_URL")
 
 
 def main() -> None:
