@@ -141,7 +141,7 @@ def _file(
     if problem is None and not modes.S_ISREG(stat.st_mode):
         problem = Unsupported(f"{shown} is a device, pipe or socket, no file", hint="Leave it out.")
     container = shown.lower().endswith((".zip", *manifests.SUFFIXES))
-    if problem is None and not os.access(disk, os.R_OK):
+    if problem is None and not os.access(disk, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         problem = _unreadable(shown)
     if problem is None and shown.lower().endswith(".zip"):
         yield from archives.members(disk, stat, max_bytes)

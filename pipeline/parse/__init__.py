@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipeline import registry
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed
-from pipeline.parse.magic import DOCX, ODS, PDF, SUFFIXES, XLS, XLSB, XLSX, sniff, suffix
+from pipeline.parse.magic import DOCX, ODS, PDF, SUFFIXES, XLS, XLSX, sniff, suffix
 
 __all__ = ["PARSERS", "RISKY", "SUFFIXES", "VERSION", "name_of", "parse", "sniff"]
 
@@ -25,14 +25,13 @@ PARSERS: Mapping[str, str] = {
     "application/jsonl": "pipeline.parse.json:parse_lines",
     DOCX: "pipeline.parse.docx:parse",
     XLSX: "pipeline.parse.xlsx:parse",
-    XLSB: "pipeline.parse.xlsx:parse",
     XLS: "pipeline.parse.xlsx:parse",
     ODS: "pipeline.parse.xlsx:parse",
     PDF: "pipeline.parse.pdf:parse",
 }
 """Media type → parser."""
 
-RISKY = frozenset({PDF, DOCX, XLSX, XLSB, XLS, ODS})
+RISKY = frozenset({PDF, DOCX, XLSX, XLS, ODS})
 """Media types that are slow or read by native code: they go from queue to queue, always in a guarded child."""
 
 

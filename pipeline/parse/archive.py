@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from pipeline.errors import Malformed, TooLarge
@@ -20,7 +20,7 @@ _STEP = 1 << 20
 
 
 @contextmanager
-def opened(data: bytes, what: str) -> Iterator[zipfile.ZipFile]:
+def opened(data: bytes, what: str) -> Generator[zipfile.ZipFile]:
     """The container, once its directory has passed the limits. `what` names the format in messages.
 
     Raises Malformed (``truncated``, ``encrypted``, ``malformed``) and TooLarge (``zip_bomb``).

@@ -128,7 +128,7 @@ def _guess(data: bytes, declared: str) -> str:
         return name
     if declared and _fits(sample, declared):
         return declared
-    return _statistics(sample)
+    return _statistics(sample) or next((name for name, pairs in _PLAIN_PAIRS if pairs.fullmatch(sample)), "")
 
 
 def _strict(sample: bytes, name: str) -> str | None:
@@ -194,6 +194,11 @@ def _statistics(sample: bytes) -> str:
 _MULTIBYTE = frozenset({"cp932", "euc_jp", "cp949", "gb18030", "cp950", "johab"})
 """Bytes that decode strictly in one of these are evidence by themselves, however short the text."""
 _ACCENTED = re.compile("(?<![À-ÿŒœŠšŽžŸ])[À-ÿŒœŠšŽžŸ](?![À-ÿŒœŠšŽžŸ])|[‘’“”«»–—…°§€£©®·¡¿ªº²³½]")
+_PLAIN_PAIRS = (
+    ("gb18030", re.compile(rb"(?:[\t\n\v\f\r -~]|[\xb0-\xd7][\xa1-\xfe]|[\xa1\xa3][\xa1-\xfe])+")),
+    ("cp950", re.compile(rb"(?:[\t\n\v\f\r -~]|[\xa4-\xc6][\x40-\x7e\xa1-\xfe]|\xa1[\x40-\x7e\xa1-\xfe])+")),
+)
+"""The last guess for a word or two: nothing but the commoner half of one Chinese character set."""
 _HIGH = dict.fromkeys(range(0x80, 0x100), 32)
 
 

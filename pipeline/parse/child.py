@@ -11,15 +11,14 @@ import time
 import traceback
 from collections.abc import Mapping
 from types import TracebackType
-
-import msgpack
+from typing import cast
 
 from pipeline.contracts import RawDocument, SourceItem
 from pipeline.errors import Malformed, PipelineError, TooLarge
-from pipeline.parse import packed, parse
+from pipeline.parse import packed, parse, wire
 
 _PR_SET_PDEATHSIG = 1
-_STDERR_BYTES = 1 << 20
+_MOST_WRITTEN = 1 << 20
 _MEGABYTE = 1 << 20
 
 
@@ -30,29 +29,18 @@ def serve() -> None:
     config = _next(source)
     if config is None:
         os._exit(0)
-    limits, parsers, risky, timeout_s = _prepare(config)
+    timeout_s, memory_mb, parent, risky, parsers = cast(tuple[float, int, int, tuple[str, ...], dict[str, str]], config)
+    _prepare(parent, memory_mb)
     _send(target, b"D")
     while (request := _next(source)) is not None:
         _rearm(timeout_s)
-        _send(target, _answer(request, parsers, risky))
+        _send(target, _answer(request, parsers, frozenset(risky)))
         del request
-    del limits
     os._exit(0)
 
 
-def _prepare(config: Mapping[str, object]) -> tuple[int, Mapping[str, str], frozenset[str], float]:
+def _prepare(parent: int, memory_mb: int) -> None:
     """Limits of this process: memory, files, core dumps, and the parent's death."""
-    match config:
-        case {
-            "timeout_s": float() | int() as timeout_s,
-            "memory_mb": int() as memory_mb,
-            "parsers": dict() as parsers,
-            "parent": parent,
-            "risky": risky,
-        }:
-            pass
-        case _:
-            raise SystemExit("bad configuration")
     sys.excepthook = _note
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -60,10 +48,9 @@ def _prepare(config: Mapping[str, object]) -> tuple[int, Mapping[str, str], froz
         if os.getppid() != parent:
             os._exit(0)
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, _STDERR_BYTES)
+    _limit(resource.RLIMIT_FSIZE, _MOST_WRITTEN)
     _limit(resource.RLIMIT_AS, memory_mb * _MEGABYTE)
     _limit(resource.RLIMIT_DATA, memory_mb * _MEGABYTE)
-    return memory_mb, parsers, frozenset(risky), float(timeout_s)
 
 
 def _limit(what: int, most: int) -> None:
@@ -80,7 +67,7 @@ def _rearm(timeout_s: float) -> None:
     _limit(resource.RLIMIT_CPU, int(time.process_time() + timeout_s) + 2)
 
 
-def _answer(request: tuple[object, ...], parsers: Mapping[str, str], risky: frozenset[str]) -> bytes:
+def _answer(request: object, parsers: Mapping[str, str], risky: frozenset[str]) -> bytes:
     raw, options = _document(request)
     try:
         document = parse(raw, options, parsers=parsers)
@@ -94,33 +81,20 @@ def _answer(request: tuple[object, ...], parsers: Mapping[str, str], risky: froz
         return b"E" + _error(Malformed("the document is nested too deep", code="too_deep"))
 
 
-def _document(request: tuple[object, ...]) -> tuple[RawDocument, Mapping[str, str]]:
-    match request:
-        case (
-            str() as key,
-            str() as title,
-            str() as url,
-            str() as path,
-            str() as hint,
-            str() as sha,
-            str() as kind,
-            str() as charset,
-            dict() as options,
-            bytes() as data,
-        ):
-            return RawDocument(SourceItem(key, "", title, url, path, hint), data, sha, kind, charset), options
-        case _:
-            raise SystemExit("bad request")
+def _document(request: object) -> tuple[RawDocument, Mapping[str, str]]:
+    key, title, url, path, hint, sha, kind, charset, options, data = cast(
+        tuple[str, str, str, str, str, str, str, str, dict[str, str], bytes], request
+    )
+    return RawDocument(SourceItem(key, "", title, url, path, hint), data, sha, kind, charset), options
 
 
 def _error(error: PipelineError) -> bytes:
-    body: bytes = msgpack.packb((type(error).__name__, error.detail, error.hint, error.code))
-    return body
+    return wire.pack((type(error).__name__, error.detail, error.hint, error.code))
 
 
 def _note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """An unexpected exception in one line without its message, which may quote the document."""
-    frames = traceback.extract_tb(trace)
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.endswith(("child.py", "__init__.py"))]
     own = [frame for frame in frames if f"{os.sep}parse{os.sep}" in frame.filename] or frames
     at = own[-1] if own else None
     place = f" in {at.name} ({os.path.basename(at.filename)}:{at.lineno})" if at else ""
@@ -128,13 +102,13 @@ def _note(kind: type[BaseException], error: BaseException, trace: TracebackType 
     sys.stderr.flush()
 
 
-def _next(source: int) -> tuple[object, ...] | dict[str, object] | None:
+def _next(source: int) -> object:
     """The next frame's content; None at the end of the input."""
     head = _exactly(source, 4)
     if head is None:
         return None
     body = _exactly(source, int.from_bytes(head, "big"))
-    return None if body is None else msgpack.unpackb(body, use_list=False)
+    return None if body is None else wire.unpack(body)
 
 
 def _exactly(source: int, size: int) -> bytes | None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed
 from pipeline.parse import charset
 from pipeline.parse.layout import Layout, clean, flat, headed
 from pipeline.parse.plain import replaced
+
+
+class Rows(Protocol):
+    """What `csv.reader` returns."""
+
+    @property
+    def line_num(self) -> int: ...
+    def __iter__(self) -> Iterator[list[str]]: ...
+
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
@@ -26,28 +36,42 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
     text, name = charset.decode(raw.data, raw.charset)
     text = clean(text)
     mark = "\t" if raw.media_type == "text/tab-separated-values" and "\t" in text else delimiter(text)
-    rows: list[list[str]] = []
-    first = last = 0
-    previous = csv.field_size_limit(MOST_FIELD)
+    table = _Table()
+    csv.field_size_limit(MOST_FIELD)
     try:
-        reader = csv.reader(io.StringIO(text), delimiter=mark)
-        for row in reader:
-            cells = [flat(cell) for cell in row]
-            if any(cells):
-                first = first or reader.line_num
-                last = reader.line_num
-                rows.append(cells)
+        table.read(csv.reader(io.StringIO(text), delimiter=mark))
     except csv.Error as error:
         raise Malformed("the CSV cannot be read as a table: a quote is opened and never closed, or a cell is larger than 10 MB") from error
-    finally:
-        csv.field_size_limit(previous)
     warnings = list(replaced(text))
-    widths = {len(row) for row in rows}
-    if len(widths) > 1:
-        warnings.append(f"rows have {min(widths)} to {max(widths)} cells")
+    if len(table.widths) > 1:
+        warnings.append(f"rows have {min(table.widths)} to {max(table.widths)} cells")
     layout = Layout()
-    layout.table(rows, header_rows=headed(rows), lines=(first, last) if rows else None)
+    layout.rows(table.lines, header_rows=headed(table.head), lines=(table.first, table.last))
     return layout.document(media_type=raw.media_type or "text/csv", parser="csv", charset=name, warnings=warnings)
+
+
+class _Table:
+    """Rows as they go into the text; only the first are kept cell by cell, to judge the header by."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.head: list[list[str]] = []
+        self.widths: set[int] = set()
+        self.first = 0
+        self.last = 0
+
+    def read(self, reader: Rows) -> None:
+        for row in reader:
+            line = " | ".join(row)
+            if any(row) and not line.isspace():
+                if "\n" in line or "  " in line:
+                    line = " | ".join(flat(cell) for cell in row)
+                self.lines.append(line)
+                self.widths.add(len(row))
+                self.first = self.first or reader.line_num
+                self.last = reader.line_num
+                if len(self.head) < _SAMPLE_LINES:
+                    self.head.append(row)
 
 
 def delimiter(text: str) -> str:

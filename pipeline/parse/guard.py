@@ -13,19 +13,16 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import IO, Self
-
-import msgpack
+from typing import Self, cast
 
 from pipeline import errors
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed, PipelineError, TooLarge, Unavailable
-from pipeline.parse import PARSERS, RISKY, packed
+from pipeline.parse import PARSERS, RISKY, packed, wire
 
 Outcome = ParsedDocument | PipelineError
 
@@ -119,17 +116,15 @@ class _Child:
         self.owner = os.getpid()
         self.left = recycle_after
         self.stale = False
-        self.noise: IO[bytes] = tempfile.TemporaryFile("a+b")
-        self._over = threading.Event()
+        self._said = b""
         started = threading.Event()
         self._failure: OSError | None = None
         self._keeper = threading.Thread(target=self._keep, args=(started,), name="parse-guard", daemon=True)
         self._keeper.start()
         started.wait()
         if self._failure is not None:
-            self.noise.close()
             raise Unavailable("the parsing process cannot be started", dependency=True) from self._failure
-        config = {"timeout_s": timeout_s, "memory_mb": memory_mb, "parsers": dict(parsers), "parent": self.owner, "risky": sorted(RISKY)}
+        config = (float(timeout_s), memory_mb, self.owner, sorted(RISKY), dict(parsers))
         self._input, self._output = _pipes(self.process)
         self._inbox = bytearray()
         failed = self._exchange([_frame(config)], 1, _START_S, [])
@@ -138,20 +133,26 @@ class _Child:
             raise Unavailable(f"the parsing process did not start: {failed}", dependency=True)
 
     def _keep(self, started: threading.Event) -> None:
+        """Start the child, then drain what it says, keeping the end of it, until it is dead."""
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self.noise,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
             )
         except OSError as error:
             self._failure = error
+            return
         finally:
             started.set()
-        self._over.wait()
+        assert self.process.stderr is not None
+        with self.process.stderr as noise:
+            while piece := noise.read(65536):
+                self._said = (self._said + piece)[-4096:]
+        self.process.wait()
 
     def converse(self, raws: Sequence[RawDocument], options: Mapping[str, str], timeout_s: float) -> tuple[list[Outcome], PipelineError | None]:
         """Outcomes until the child fails, is due for replacement or all is done; then the failure of the document at fault."""
@@ -228,10 +229,10 @@ class _Child:
         if failed == "timeout":
             return _slow(timeout_s, key)
         code = self.process.wait()
+        self._keeper.join()
+        said = self._said
         if code == -signal.SIGKILL:
             return TooLarge("the parsing process was killed, most likely for want of memory", code="parse_memory", document=key)
-        self.noise.seek(max(0, self.noise.seek(0, os.SEEK_END) - 4096))
-        said = self.noise.read()
         if code == -signal.SIGXCPU:
             return _slow(timeout_s, key)
         if any(mark in said for mark in _OUT_OF_MEMORY):
@@ -257,9 +258,7 @@ class _Child:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-        self._over.set()
         self._keeper.join()
-        self.noise.close()
 
 
 def _slow(timeout_s: float, key: str) -> Malformed:
@@ -286,7 +285,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[int, int]:
 
 
 def _frame(content: object) -> bytes:
-    body: bytes = msgpack.packb(content)
+    body = wire.pack(content)
     return len(body).to_bytes(4, "big") + body
 
 
@@ -299,7 +298,7 @@ def _outcome(reply: bytes, raw: RawDocument) -> Outcome:
     """A reply's first byte tells: D a document, R one in a risky format, E an error, M an error after running out of memory."""
     if reply[:1] in {b"D", b"R"}:
         return packed.load(reply[1:])
-    kind, detail, hint, code = msgpack.unpackb(reply[1:])
+    kind, detail, hint, code = cast(tuple[str, str, str, str], wire.unpack(reply[1:]))
     error: PipelineError = getattr(errors, kind)(detail, hint=hint, code=code)
     error.document = raw.item.key
     return error

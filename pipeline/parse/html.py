@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _XML = re.compile(rb"\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([\w.:-]+)")
-_NOISE = ["script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed", "nav", "dialog"]
-_NOISE += ["select", "button", "input", "textarea", "datalist", "audio", "video", "map", "link", "meta"]
+_NOISE: tuple[str, ...] = tuple(
+    "script style noscript template svg canvas iframe object embed nav dialog select button input textarea datalist audio video map link meta".split()
+)
 _HIDDEN = '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"], [role="banner"], [role="contentinfo"]'
 _FOOTER = "body > footer, body > div > footer, body > header nav"
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -76,7 +77,7 @@ def _metadata(tree: LexborHTMLParser) -> dict[str, Scalar | list[str]]:
 
 def _main(tree: LexborHTMLParser) -> LexborNode | None:
     """The node that holds the content, noise already taken out."""
-    tree.strip_tags(_NOISE)
+    tree.strip_tags(list(_NOISE))
     for node in tree.css(f"{_HIDDEN}, {_FOOTER}"):
         if node.tag not in {"body", "html", "main", "article"}:
             node.decompose()

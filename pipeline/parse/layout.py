@@ -164,7 +164,19 @@ class Layout:
         lines: Span | None = None,
     ) -> None:
         """Add a table, one row a line, cells joined by " | "; `source` is its HTML. The table has one section of the same span."""
-        texts = [" | ".join(row) for row in rows]
+        self.rows([" | ".join(row) for row in rows], header_rows=header_rows, source=source, path=path, page=page, lines=lines)
+
+    def rows(
+        self,
+        texts: Sequence[str],
+        *,
+        header_rows: int = 1,
+        source: str = "",
+        path: tuple[str, ...] | None = None,
+        page: int | None = None,
+        lines: Span | None = None,
+    ) -> None:
+        """The same for rows whose cells are joined already."""
         body = "\n".join(texts)
         if not body.strip(" |\n"):
             return
@@ -214,7 +226,8 @@ def headed(rows: Sequence[Sequence[str]]) -> int:
     filled = [name for name in names if name]
     if not filled or len(filled) * 2 < len(names):
         return 0
-    if not any(numeric(name) for name in filled):
+    numbers = [name for name in filled if numeric(name)]
+    if len(numbers) < len(filled) and all(_YEAR.match(name) for name in numbers):
         return 1
     body = rows[1:20]
     for column, name in enumerate(names):
@@ -224,6 +237,7 @@ def headed(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
+_YEAR = re.compile(r"(?:19|20)\d\d$")
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?\s*%?$")
 
 

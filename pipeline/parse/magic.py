@@ -13,7 +13,6 @@ from pipeline.parse import charset
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-XLSB = "application/vnd.ms-excel.sheet.binary.macroenabled.12"
 XLS = "application/vnd.ms-excel"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
 
@@ -40,7 +39,6 @@ SUFFIXES: Mapping[str, str] = {
     ".docm": DOCX,
     ".xlsx": XLSX,
     ".xlsm": XLSX,
-    ".xlsb": XLSB,
     ".xls": XLS,
     ".ods": ODS,
     ".pdf": PDF,
@@ -105,8 +103,8 @@ _NAMED = {
 """Formats a person would expect to be read, and that have no parser yet."""
 
 SUPPORTED = "Markdown, plain text, HTML, CSV, TSV, JSON, JSON Lines, DOCX, XLSX, XLS, ODS and PDF"
-_BINARY = frozenset({PDF, DOCX, XLSX, XLSB, XLS, ODS})
-_SHEETS = frozenset({XLSX, XLSB, XLS, ODS})
+_BINARY = frozenset({PDF, DOCX, XLSX, XLS, ODS})
+_SHEETS = frozenset({XLSX, XLS, ODS})
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE | re.DOTALL)
 
@@ -169,11 +167,11 @@ def _zip(data: bytes, named: str) -> str:
             names = set(container.namelist())
             kind = container.read("mimetype")[:100].decode("ascii", "replace").strip() if "mimetype" in names else ""
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, OSError):
-        return named if named in {DOCX, XLSX, XLSB, ODS} else _cut_zip(data)
+        return named if named in {DOCX, XLSX, ODS} else _cut_zip(data)
     if kind == ODS:
         return ODS
     if "xl/workbook.bin" in names:
-        return XLSB
+        raise Unsupported("binary workbooks (XLSB) are not read", hint="Save it as XLSX.")
     for prefix, found in (("word/", DOCX), ("xl/", XLSX)):
         if any(name.startswith(prefix) for name in names):
             return found
@@ -249,7 +247,6 @@ _LABELS = {
     "application/jsonl": "JSON Lines",
     DOCX: "DOCX",
     XLSX: "XLSX",
-    XLSB: "XLSB",
     XLS: "XLS",
     ODS: "ODS",
     PDF: "PDF",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element  # pyright: ignore[reportPrivateUsage]
+from pipeline.parse.xml import Element
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _CHINESE = "零一二三四五六七八九"

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import cast
 
-import msgpack
-
-from pipeline.contracts import ParsedDocument, Section, Table
+from pipeline.contracts import Box, ParsedDocument, Scalar, Section, Span, Table
 from pipeline.errors import BrokenContract
+from pipeline.parse import wire
 
 _LAYOUT = 1
+_Rows = tuple[tuple[object, ...], ...]
+_Document = tuple[
+    int,
+    str,
+    tuple[tuple[str, ...], ...],
+    _Rows,
+    tuple[tuple[int, int, tuple[Span, ...], Span | None, str, int | None], ...],
+    str,
+    str,
+    str,
+    str,
+    int | None,
+    dict[str, Scalar | tuple[str, ...]],
+    tuple[str, ...],
+]
+_Plain = tuple[int, int, str, int, int, int | None, Box | None, int | None, int | None]
 
 
 def dump(document: ParsedDocument) -> bytes:
@@ -32,7 +47,7 @@ def dump(document: ParsedDocument) -> bytes:
         for s in document.sections
     ]
     tables = [(t.start, t.end, t.rows, t.header, t.html, t.page) for t in document.tables]
-    return msgpack.packb(
+    return wire.pack(
         (
             _LAYOUT,
             document.text,
@@ -52,12 +67,10 @@ def dump(document: ParsedDocument) -> bytes:
 
 def load(data: bytes) -> ParsedDocument:
     """Unpack what `dump` made. Raises BrokenContract for anything else."""
-    try:
-        layout, text, paths, sections, tables, title, kind, parser, charset, pages, metadata, warnings = msgpack.unpackb(data, use_list=False)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise BrokenContract("stored output of the parse stage cannot be read") from error
-    if layout != _LAYOUT:
-        raise BrokenContract(f"stored output of the parse stage has layout {layout}, not {_LAYOUT}")
+    content = wire.unpack(data)
+    if not isinstance(content, tuple) or not content or content[0] != _LAYOUT:
+        raise BrokenContract(f"stored output of the parse stage is not of layout {_LAYOUT}")
+    _, text, paths, sections, tables, title, kind, parser, charset, pages, metadata, warnings = cast(_Document, content)
     return ParsedDocument(
         text,
         tuple([_section(row, paths) for row in sections]),
@@ -72,9 +85,9 @@ def load(data: bytes) -> ParsedDocument:
     )
 
 
-def _section(row: tuple[Any, ...], paths: tuple[tuple[str, ...], ...]) -> Section:
-    start, end, tag, level, path, page, box, first, last = row[:9]
+def _section(row: tuple[object, ...], paths: tuple[tuple[str, ...], ...]) -> Section:
+    start, end, tag, level, path, page, box, first, last = cast(_Plain, row[:9])
     if len(row) == 9:
         return Section(start, end, tag, level, paths[path], page, box, first, last)
-    key, speaker, at = row[9:]
-    return Section(start, end, tag, level, paths[path], page, box, first, last, key, speaker, at and datetime.fromisoformat(at))
+    key, speaker, at = cast(tuple[str, str, str | None], row[9:])
+    return Section(start, end, tag, level, paths[path], page, box, first, last, key, speaker, datetime.fromisoformat(at) if at else None)

@@ -5,26 +5,20 @@ pdfium is not thread-safe: one document at a time a process.
 
 from __future__ import annotations
 
-import ctypes
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pipeline.contracts import Box, ParsedDocument, RawDocument
 from pipeline.errors import BadRequest, Malformed
 from pipeline.parse.layout import Layout, clean, flat
-
-if TYPE_CHECKING:
-    import pypdfium2
+from pipeline.parse.pdfium import Line, Pdf, union
 
 _CJK = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 _BULLET = re.compile(r"(?:[-•‣◦▪●○■□·*–]|\(?\d{1,3}[.)、]|[a-z][.)])\s")
 _FULL_STOP = re.compile(r"[.!?。！？:：;；]['\"”’)）]*$")
 _DIGITS = re.compile(r"\d+")
-_SOFT = re.compile("[\ufffe\u0002](?=(.?))")
 _JUNK_TITLE = re.compile(
     r"untitled|anonymous|unspecified|microsoft word|powerpoint|\.(?:docx?|pdf|tex|dvi|indd|xlsx?|pptx?|txt)\b|^[\W\d_]*$", re.IGNORECASE
 )
@@ -33,18 +27,6 @@ MOST_PARAGRAPH = 4000
 _HEADING_RATIO = 1.07
 _BOLD = 600
 """Font weight from which a line on its own reads as a heading in a text of normal weight."""
-_EDGE = 0.09
-"""Share of a page's height, above and below, where running headers and footers stand."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    text: str
-    page: int
-    box: Box
-    size: float
-    weight: int
-    edge: bool
 
 
 @dataclass(slots=True)
@@ -63,22 +45,24 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
     Raises Malformed (``encrypted``, ``truncated``, ``malformed``, ``no_text``, ``no_pages``), BadRequest for a bad page range.
     """
     wanted = page_range(options.get("pages", ""))
-    document = _opened(raw.data)
+    pdf = Pdf(raw.data)
     try:
-        total = len(document)
-        numbers = [number for number in range(1, total + 1) if wanted is None or any(low <= number <= high for low, high in wanted)]
+        numbers = [number for number in range(1, pdf.pages + 1) if wanted is None or any(low <= number <= high for low, high in wanted)]
         if not numbers:
-            raise Malformed(f"the document has {total} pages, none of them in the range asked for", hint="Correct the option pages.", code="no_pages")
-        lines, silent = _read(document, numbers)
+            raise Malformed(
+                f"the document has {pdf.pages} pages, none of them in the range asked for", hint="Correct the option pages.", code="no_pages"
+            )
+        read = {number: pdf.lines(number) for number in numbers}
+        lines = [line for number in numbers for line in read[number]]
         if not lines:
             raise Malformed(
                 "the PDF has no text layer: its pages are images or empty",
                 hint="Run OCR over it (e.g. ocrmypdf), then ingest the result.",
                 code="no_text",
             )
-        return _compose(document, _without_running(lines, len(numbers)), total, silent)
+        return _compose(pdf, _without_running(lines, len(numbers)), [number for number in numbers if not read[number]])
     finally:
-        document.close()
+        pdf.close()
 
 
 def page_range(spec: str) -> list[tuple[int, int]] | None:
@@ -96,128 +80,7 @@ def page_range(spec: str) -> list[tuple[int, int]] | None:
     return ranges
 
 
-def _opened(data: bytes) -> pypdfium2.PdfDocument:
-    import pypdfium2
-    import pypdfium2.raw as pdfium
-
-    try:
-        document = pypdfium2.PdfDocument(data)
-        pages = len(document)
-    except pypdfium2.PdfiumError as error:
-        if getattr(error, "err_code", None) == pdfium.FPDF_ERR_PASSWORD:
-            raise Malformed("the PDF needs a password to be opened", hint="Remove the password and ingest it again.", code="encrypted") from error
-        if b"%%EOF" not in data[-2048:]:
-            raise _truncated() from error
-        raise Malformed("the PDF is damaged and could not be repaired") from error
-    if b"%%EOF" not in data:
-        document.close()
-        raise _truncated()
-    if not pages:
-        document.close()
-        raise Malformed("the PDF has no pages")
-    return document
-
-
-def _truncated() -> Malformed:
-    return Malformed("the PDF ends in the middle: it was cut off while being saved or copied", hint="Copy or download it again.", code="truncated")
-
-
-def _read(document: pypdfium2.PdfDocument, numbers: Sequence[int]) -> tuple[list[_Line], list[int]]:
-    """(lines of the pages in reading order, pages without any text)."""
-    import pypdfium2
-
-    lines: list[_Line] = []
-    silent: list[int] = []
-    for number in numbers:
-        try:
-            page = document[number - 1]
-        except pypdfium2.PdfiumError:
-            silent.append(number)
-            continue
-        try:
-            found = _page_lines(page, number)
-        finally:
-            page.close()
-        lines.extend(found)
-        if not found:
-            silent.append(number)
-    return lines, silent
-
-
-def _page_lines(page: pypdfium2.PdfPage, number: int) -> list[_Line]:
-    import pypdfium2.raw as pdfium
-
-    textpage = page.get_textpage()
-    try:
-        text = textpage.get_text_range()
-        if not text.strip():
-            return []
-        place = _Placer(page)
-        handle = textpage.raw
-        rect, matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
-        reference = ctypes.byref(rect)
-        wide = any(c > "\uffff" for c in text) if not text.isascii() else False
-        lines: list[_Line] = []
-        at = 0
-        for part in text.split("\r\n"):
-            size = len(part) + sum(c > "\uffff" for c in part) if wide else len(part)
-            bare = part.strip()
-            if bare:
-                first = pdfium.FPDFText_GetCharIndexFromTextIndex(handle, at + len(part) - len(part.lstrip()))
-                last = pdfium.FPDFText_GetCharIndexFromTextIndex(handle, at + size - 1 - (len(part) - len(part.rstrip())))
-                box = None
-                for index in (first, last):
-                    if index >= 0 and pdfium.FPDFText_GetLooseCharBox(handle, index, reference):
-                        corner = place.box(rect.left, rect.bottom, rect.right, rect.top)
-                        box = corner if box is None else union(box, corner)
-                box = box or (0.0, 0.0, place.width, place.height)
-                edge = box[3] < place.height * _EDGE or box[1] > place.height * (1 - _EDGE)
-                index = max(first, 0)
-                scale = math.hypot(matrix.c, matrix.d) if pdfium.FPDFText_GetMatrix(handle, index, ctypes.byref(matrix)) else 1.0
-                points = round(pdfium.FPDFText_GetFontSize(handle, index) * scale, 1)
-                lines.append(_Line(_words(bare), number, box, points, pdfium.FPDFText_GetFontWeight(handle, index), edge))
-            at += size + 2
-        return lines
-    finally:
-        textpage.close()
-
-
-class _Placer:
-    """Page space (origin below, unrotated) to points from the upper left corner of the page as shown."""
-
-    def __init__(self, page: pypdfium2.PdfPage) -> None:
-        self.left, self.low, self.right, self.high = page.get_cropbox()
-        self.turn = page.get_rotation()
-        across, up = self.right - self.left, self.high - self.low
-        self.width, self.height = (up, across) if self.turn in {90, 270} else (across, up)
-
-    def box(self, left: float, low: float, right: float, high: float) -> Box:
-        match self.turn:
-            case 90:
-                corners = (low - self.low, left - self.left, high - self.low, right - self.left)
-            case 180:
-                corners = (self.right - right, low - self.low, self.right - left, high - self.low)
-            case 270:
-                corners = (self.high - high, self.right - right, self.high - low, self.right - left)
-            case _:
-                corners = (left - self.left, self.high - high, right - self.left, self.high - low)
-        x0, top, x1, bottom = corners
-        return round(x0, 1), round(top, 1), round(x1, 1), round(bottom, 1)
-
-
-def union(a: Box, b: Box) -> Box:
-    """Smallest box around both."""
-    return min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
-
-
-def _words(text: str) -> str:
-    """Hyphens that pdfium found at a line's end go, unless what follows begins like a word of its own."""
-    if "\ufffe" in text or "\x02" in text:
-        text = _SOFT.sub(lambda found: "-" if found[1].isupper() or found[1].isdigit() else "", text)
-    return clean(text)
-
-
-def _without_running(lines: list[_Line], pages: int) -> list[_Line]:
+def _without_running(lines: list[Line], pages: int) -> list[Line]:
     """Drop what stands at the edge of most pages with only its numbers changing; needs three pages to judge by."""
     if pages < 3:
         return lines
@@ -228,10 +91,10 @@ def _without_running(lines: list[_Line], pages: int) -> list[_Line]:
     return kept or lines
 
 
-def _paragraphs(lines: Sequence[_Line]) -> list[_Paragraph]:
+def _paragraphs(lines: Sequence[Line]) -> list[_Paragraph]:
     paragraphs: list[_Paragraph] = []
     right = 0.0
-    before: _Line | None = None
+    before: Line | None = None
     for line in lines:
         last = paragraphs[-1] if paragraphs else None
         if last is None or before is None or _begins(line, before, last, right):
@@ -246,7 +109,7 @@ def _paragraphs(lines: Sequence[_Line]) -> list[_Paragraph]:
     return paragraphs
 
 
-def _begins(line: _Line, before: _Line, paragraph: _Paragraph, right: float) -> bool:
+def _begins(line: Line, before: Line, paragraph: _Paragraph, right: float) -> bool:
     """Whether a line starts a new paragraph."""
     if line.page != before.page or len(paragraph.text) > MOST_PARAGRAPH:
         return True
@@ -279,9 +142,9 @@ def _rowlike(line: str) -> bool:
     return len(line) > 5 and sum(map(str.isdigit, line)) * 3 > len(line)
 
 
-def _compose(document: pypdfium2.PdfDocument, lines: list[_Line], pages: int, silent: Sequence[int]) -> ParsedDocument:
+def _compose(pdf: Pdf, lines: list[Line], silent: Sequence[int]) -> ParsedDocument:
     paragraphs = _paragraphs(lines)
-    outline = _outline(document)
+    outline = {(page, _bare(name)): level for page, level, name in pdf.outline() if _bare(name)}
     levels = _Levels(paragraphs)
     layout = Layout()
     largest: _Paragraph | None = None
@@ -292,9 +155,9 @@ def _compose(document: pypdfium2.PdfDocument, lines: list[_Line], pages: int, si
             layout.heading(name, level, page=paragraph.page, box=paragraph.box)
         else:
             layout.block(paragraph.text, page=paragraph.page, box=paragraph.box)
-        if paragraph.page == paragraphs[0].page and len(name) > 3 and _upright(paragraph) and (largest is None or paragraph.size > largest.size):
+        if paragraph.page == paragraphs[0].page and len(name) > 3 and levels.of(paragraph) and (largest is None or paragraph.size > largest.size):
             largest = paragraph
-    metadata = document.get_metadata_dict(skip_empty=True)
+    metadata = pdf.properties()
     title = flat(clean(metadata.get("Title", "")))
     if not title or _JUNK_TITLE.search(title):
         sized = largest is not None and any(other.size < largest.size for other in paragraphs)
@@ -302,27 +165,8 @@ def _compose(document: pypdfium2.PdfDocument, lines: list[_Line], pages: int, si
     author = flat(clean(metadata.get("Author", "")))
     author = "" if _JUNK_TITLE.search(author) else author
     warnings = [f"pages without text, perhaps scanned: {_ranges(silent)}"] if silent else []
-    held = layout.document(title=title, media_type="application/pdf", parser="pdf", pages=pages, warnings=warnings)
+    held = layout.document(title=title, media_type="application/pdf", parser="pdf", pages=pdf.pages, warnings=warnings)
     return replace(held, metadata={"author": author}) if author else held
-
-
-def _outline(document: pypdfium2.PdfDocument) -> dict[tuple[int, str], int]:
-    """(page, bare title) → level from 1, of the bookmarks."""
-    import pypdfium2
-
-    entries: dict[tuple[int, str], int] = {}
-    try:
-        for mark in document.get_toc(max_depth=6):
-            target = mark.get_dest()
-            index = target.get_index() if target else None
-            name = _bare(mark.get_title())
-            if index is not None and name:
-                entries[index + 1, name] = mark.level + 1
-            if len(entries) > 20_000:
-                break
-    except pypdfium2.PdfiumError:
-        return {}
-    return entries
 
 
 def _bare(text: str) -> str:

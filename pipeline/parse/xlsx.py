@@ -1,4 +1,4 @@
-"""Workbooks (XLSX, XLSB, XLS, ODS) through calamine: a title per sheet, a table per block of rows."""
+"""Workbooks (XLSX, XLS, ODS) through calamine: a title per sheet, a table per block of rows."""
 
 from __future__ import annotations
 
