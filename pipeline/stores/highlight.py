@@ -89,7 +89,8 @@ def _densest(found: Sequence[tuple[int, int, str]], weights: Mapping[str, float]
         if not inside.get(term):
             weight += weights[term]
         inside[term] = inside.get(term, 0) + 1
-        while end - found[first][0] > near and found[first][0] < start:
+        # what is too far back goes, and what stands again further on
+        while found[first][0] < start and (end - found[first][0] > near or inside[found[first][2]] > 1):
             gone = found[first][2]
             inside[gone] -= 1
             if not inside[gone]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.contracts import Filter, Op, Scalar
@@ -51,6 +51,7 @@ def test_what_is_no_condition_is_refused_with_the_forms_there_are(text: str) -> 
     assert "key in a,b" in refused.value.hint and refused.value.code == "bad_filter"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
     try:
@@ -123,6 +124,7 @@ def test_fields_of_the_document_win_over_metadata_of_their_name() -> None:
 _VALUE = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.floats(-3, 3), st.booleans())
 
 
+@settings(deadline=None)
 @given(held=_VALUE, asked=_VALUE)
 def test_every_comparison_has_its_opposite(held: Scalar, asked: Scalar) -> None:
     def holds(op: Op) -> bool:
