@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
+from weakref import WeakSet
 
 import apsw
 
@@ -63,7 +64,7 @@ hashsize, automerge: a batch is one segment and segments are merged sixteen at a
 
 
 class Files:
-    """Paths and connections of one store. A connection belongs to one thread of one process."""
+    """Paths and connections of one store. A connection belongs to one thread of one process, and closes when the thread ends."""
 
     def __init__(self, path_or_url: str, *, writer: bool) -> None:
         self.folder = _folder(path_or_url)
@@ -71,7 +72,7 @@ class Files:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._opened: list[Sql] = []
+        self._opened: WeakSet[Sql] = WeakSet()
         self._inherited: list[Sql] = []
 
     def path(self, collection: str) -> Path:
@@ -96,6 +97,7 @@ class Files:
         known = opened.get(collection)
         if known is not None and known[0] == (status.st_dev, status.st_ino):
             return known[1]
+        opened.pop(collection, None)
         with told(path):
             connection = self._open(path)
             if connection.pragma("user_version") != LAYOUT:
@@ -154,7 +156,7 @@ class Files:
         """Close every connection that no other thread is using just now; a later call opens new ones."""
         self._mine().clear()
         with self._lock:
-            opened, self._opened = self._opened, []
+            opened, self._opened = list(self._opened), WeakSet()
         for connection in opened:
             try:
                 connection.close()
@@ -165,8 +167,8 @@ class Files:
     def _mine(self) -> dict[str, tuple[tuple[int, int], Sql]]:
         if self._process != os.getpid():
             # a forked child must neither use nor close its parent's connections
-            self._inherited += self._opened
-            self._opened, self._local, self._lock, self._process = [], threading.local(), threading.Lock(), os.getpid()
+            self._inherited += list(self._opened)
+            self._opened, self._local, self._lock, self._process = WeakSet(), threading.local(), threading.Lock(), os.getpid()
         opened: dict[str, tuple[tuple[int, int], Sql]] | None = getattr(self._local, "opened", None)
         if opened is None:
             opened = self._local.opened = {}
@@ -184,7 +186,7 @@ class Files:
         else:
             connection.pragma("query_only", True)
         with self._lock:
-            self._opened.append(connection)
+            self._opened.add(connection)
         return connection
 
     @contextmanager
