@@ -10,8 +10,7 @@ from typing import Protocol
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed
 from pipeline.parse import charset
-from pipeline.parse.layout import Layout, clean, flat, headed
-from pipeline.parse.plain import replaced
+from pipeline.parse.layout import Layout, clean, flat, headed, replaced
 
 
 class Rows(Protocol):
@@ -63,9 +62,10 @@ class _Table:
     def read(self, reader: Rows) -> None:
         for row in reader:
             line = " | ".join(row)
-            if any(row) and not line.isspace():
-                if "\n" in line or "  " in line:
-                    line = " | ".join(flat(cell) for cell in row)
+            if "\n" in line or "  " in line or "\ufeff" in line:
+                row = [flat(cell) for cell in row]
+                line = " | ".join(row)
+            if any(row) and line.strip(" |"):
                 self.lines.append(line)
                 self.widths.add(len(row))
                 self.first = self.first or reader.line_num

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.contracts import ParsedDocument, RawDocument, Scalar
 from pipeline.errors import Malformed
 from pipeline.parse import charset
-from pipeline.parse.layout import Cell, Layout, clean, flat, headed, markup, spread
-from pipeline.parse.plain import replaced
+from pipeline.parse.layout import Cell, Layout, clean, flat, headed, markup, replaced, spread
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode

@@ -13,8 +13,7 @@ from typing import NoReturn, TypeGuard, cast
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed
 from pipeline.parse import charset
-from pipeline.parse.layout import Layout, clean, flat
-from pipeline.parse.plain import replaced
+from pipeline.parse.layout import Layout, clean, flat, replaced
 
 Value = object
 _LABELS = ("name", "title", "label", "id", "key", "名称", "姓名", "名稱", "标题", "標題", "編號", "编号")

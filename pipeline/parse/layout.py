@@ -31,9 +31,15 @@ def clean(text: str) -> str:
     return text
 
 
+def replaced(text: str) -> tuple[str, ...]:
+    """A warning when undecodable bytes were replaced."""
+    bad = text.count("\ufffd")
+    return (f"{bad} undecodable characters were replaced",) if bad else ()
+
+
 def flat(text: str) -> str:
-    """One line, runs of white space as one space."""
-    return _SPACE.sub(" ", text).strip()
+    """One line, runs of white space as one space, marks of no width gone."""
+    return _SPACE.sub(" ", text.replace("\ufeff", "")).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from pipeline.contracts import ParsedDocument, RawDocument, Section, Span, Table
 from pipeline.parse import charset, frontmatter
-from pipeline.parse.layout import clean
-from pipeline.parse.plain import replaced
+from pipeline.parse.layout import clean, replaced
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t\u3000]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
 _HTML_HEADING = re.compile(r" {0,3}<h([1-6])\b[^>]*>(.*?)</h\1>\s*$", re.IGNORECASE)
@@ -33,6 +32,7 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
     text, name = charset.decode(raw.data, raw.charset)
     text = clean(text)
     body, metadata = frontmatter.split(text)
+    body = body.lstrip("\ufeff")
     skipped = text.count("\n", 0, len(text) - len(body)) if len(body) < len(text) else 0
     scan = _Scan(body, skipped + 1)
     scan.run()

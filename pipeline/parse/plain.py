@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.contracts import ParsedDocument, RawDocument, Section
 from pipeline.parse import charset
-from pipeline.parse.layout import clean
+from pipeline.parse.layout import clean, replaced
 
 MOST_SECTION = 20_000
 """Characters after which a paragraph's next line begins a new section, so that a log without blank lines keeps useful line numbers."""
@@ -58,9 +58,3 @@ def _paragraphs(text: str) -> list[tuple[int, int]]:
     if start >= 0:
         spans.append((start, end))
     return spans
-
-
-def replaced(text: str) -> tuple[str, ...]:
-    """A warning when undecodable bytes were replaced."""
-    bad = text.count("\ufffd")
-    return (f"{bad} undecodable characters were replaced",) if bad else ()
