@@ -115,6 +115,7 @@ class EmbeddedStore:
         """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal).
 
         With both sides, best is the sum of BM25 divided by its maximum and the cosine. `Hit.score` is left at 0.
+        The best k carry a highlight.
         """
         known = self._remembered(collection)
         with ExitStack() as stack:
@@ -128,7 +129,7 @@ class EmbeddedStore:
             sides = searching.candidates(connection, query, terms, matrix) if query.k > 0 else {}
             shown = reading.Shown(connection, collection, query, state.dimension)
             places = shown.places({one.chunk for side in sides.values() for one in side})
-            return [shown.hit(one) for one in searching.ordered(sides, query.k, places)]
+            return [shown.hit(one, rank) for rank, one in enumerate(searching.ordered(sides, query.k, places))]
 
     def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """(number of chunks, chunks holding each term) over words and grams; remembered until the collection changes."""

@@ -86,8 +86,12 @@ class Shown:
                 )
         return {chunk: (owner.key, chunk - owner.id) for chunk, owner in self._owners.items()}
 
-    def hit(self, candidate: Candidate) -> Hit:
-        """A chunk as the caller sees it; its owner was read by `places`."""
+    def hit(self, candidate: Candidate, rank: int) -> Hit:
+        """A chunk as the caller sees it; its owner was read by `places`.
+
+        Args:
+            rank: from 0; the best `query.k` carry an excerpt, which costs more than all the rest of a hit.
+        """
         owner, query = self._owners[candidate.chunk], self._query
         row = self._connection.execute(_CHUNK, (candidate.chunk,)).fetchone()
         start, stop, chunk_id, rest = cast("tuple[int, int, str, bytes]", row)
@@ -113,7 +117,7 @@ class Shown:
             line_start=line_start,
             line_end=line_end,
             heading_path=tuple(heading_path),
-            highlight=highlight(text, query.words, query.grams),
+            highlight=highlight(text, query.words, query.grams) if rank < query.k else "",
             metadata=cast("Metadata", orjson.loads(owner.metadata)),
             collection=self._collection,
             vector=vectors(self._connection, candidate.chunk, 1, self._dimension)[0] if query.with_vectors else None,

@@ -45,6 +45,9 @@ def densest(text: str, weights: Mapping[str, float], *, near: int = NEAR) -> tup
 
 def occurrences(text: str, terms: Iterable[str]) -> list[tuple[int, int, str]]:
     """(start, end, term) wherever a folded term stands in `text`, in order. Latin terms are stems and match at the beginning of a word."""
+    terms = list(terms)
+    if not terms:
+        return []
     folded = _aligned(text)
     found: list[tuple[int, int, str]] = []
     latin: list[str] = []
@@ -74,11 +77,14 @@ def _words(folded: str, terms: Sequence[str]) -> Iterable[tuple[int, int, str]]:
 
 
 def _aligned(text: str) -> str:
-    """`text` folded, or only lower-cased, or as it is: the first that keeps every character's place."""
-    for candidate in (fold(text), text.lower()):
-        if len(candidate) == len(text):
-            return candidate
-    return text
+    """`text` folded where that keeps every character's place, else lower-cased where that does."""
+    folded = fold(text)
+    return folded if len(folded) == len(text) else _lower(text)
+
+
+def _lower(text: str) -> str:
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text
 
 
 def _densest(found: Sequence[tuple[int, int, str]], weights: Mapping[str, float], near: int) -> tuple[int, int, float]:
