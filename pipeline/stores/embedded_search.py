@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import chain
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +132,7 @@ def telling(terms: Sequence[Term], frequencies: Mapping[str, int], chunks: int) 
 def _lexical(connection: Sql, query: StoreQuery, terms: Sequence[Term], allowed: Allowed) -> Side:
     asked = expression([term for column, term in terms if column == "words"], [term for column, term in terms if column == "grams"])
     rows = connection.execute(f"SELECT rowid, bm25(terms, {WEIGHT}, {WEIGHT}) FROM terms WHERE terms MATCH ?", (asked,)).fetchall()
-    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    table = np.fromiter(chain.from_iterable(cast("list[tuple[float, float]]", rows)), np.float64, 2 * len(rows)).reshape(-1, 2)
     ids = table[:, 0].astype(np.int64)
     permitted = allowed(ids)
     least = math.ceil(query.min_match * len(terms) - 1e-9)
