@@ -55,7 +55,7 @@ def _sheet(layout: Layout, name: str, values: Sequence[Sequence[object]], origin
     layout.headings.clear()
     if not any(any(row) for row in rows):
         return
-    layout.heading(flat(clean(name)), 1)
+    layout.heading(flat(clean(name)), 1, lines=(origin[0] + 1, origin[0] + 1))
     covers = [(low[0] - origin[0], low[1] - origin[1], high[0] - origin[0], high[1] - origin[1]) for low, high in merged]
     first = 0
     while first < len(rows):
