@@ -1,0 +1,71 @@
+"""Chunks as bytes and back: what stands in the artifact packs of the chunk stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgpack
+
+from pipeline.contracts import Chunk
+from pipeline.errors import Malformed
+
+FORMAT = 1
+
+
+def dump(chunks: Sequence[Chunk]) -> bytes:
+    """Serialise; `load` gives equal chunks back."""
+    return msgpack.packb((FORMAT, [_row(chunk) for chunk in chunks]), use_bin_type=True)
+
+
+def load(data: bytes) -> tuple[Chunk, ...]:
+    """Raises Malformed when the bytes are not what `dump` writes."""
+    try:
+        form, rows = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise Malformed("a chunk artifact cannot be read", code="artifact_damaged", hint="Ingest the document again.") from error
+    if form != FORMAT:
+        raise Malformed(f"a chunk artifact has format {form}", code="artifact_format", hint="Ingest the document again.")
+    return tuple(Chunk(*row[:19], _time(row[19]), _time(row[20])) for row in rows)
+
+
+def _row(chunk: Chunk) -> tuple[object, ...]:
+    return (
+        chunk.chunk_id,
+        chunk.ordinal,
+        chunk.start,
+        chunk.end,
+        chunk.text,
+        chunk.tokens,
+        chunk.token_start,
+        chunk.token_end,
+        chunk.lead,
+        chunk.search_text,
+        chunk.words,
+        chunk.grams,
+        chunk.kind,
+        chunk.heading_path,
+        chunk.page,
+        chunk.page_end,
+        chunk.line_start,
+        chunk.line_end,
+        chunk.parent,
+        _stamp(chunk.valid_from),
+        _stamp(chunk.valid_to),
+    )
+
+
+def _stamp(value: datetime | None) -> tuple[float, float] | None:
+    """(seconds since the epoch, offset from UTC in seconds): the original offset is kept."""
+    if value is None:
+        return None
+    offset = value.utcoffset() or timedelta(0)
+    return value.timestamp(), offset.total_seconds()
+
+
+def _time(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    seconds, offset = value
+    return datetime.fromtimestamp(seconds, UTC if not offset else timezone(timedelta(seconds=offset)))
