@@ -133,6 +133,8 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     origin: dict[str, str] = {}
     for spec in fields(Settings):
         raw, where = _first(spec.name, given, env, files)
+        if where.startswith("OPENAI_") and _is_other(spec.name.partition("_")[0], given, env, files):
+            raw, where = None, "default"
         if where == "default":
             values[spec.name], origin[spec.name] = _default(spec.name, spec.default, home), where
         else:
@@ -151,6 +153,12 @@ def _first(name: str, flags: Mapping[str, object], env: Mapping[str, str], files
         if name in table:
             return table[name], path
     return None, "default"
+
+
+def _is_other(part: str, flags: Mapping[str, object], env: Mapping[str, str], files: list[tuple[str, Mapping[str, object]]]) -> bool:
+    """True for another provider's preset: OpenAI's address and key must never reach it."""
+    spec, _ = _first(part, flags, env, files)
+    return str(spec or "").partition(":")[0].strip() not in {"", "openai", "local", "hashed", "extractive"}
 
 
 def _home(flags: Mapping[str, object], env: Mapping[str, str], here: tuple[str, Mapping[str, object]]) -> str:
