@@ -39,8 +39,8 @@ class Housekeeping:
             self._tidied = now
             tidy(self._runtime)
 
-    def stuck(self, names: Sequence[str]) -> list[str]:
-        """Workers whose queues hold work and that have neither taken nor finished any for a minute, though alive."""
+    def stuck(self, mine: Sequence[str]) -> list[str]:
+        """Nodes of `mine` whose queues hold work and that have neither taken nor finished any for a minute, though alive."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return []
@@ -52,10 +52,9 @@ class Housekeeping:
         waiting, busy = stalls.waiting(self._runtime.db, STUCK_S), stalls.owners(self._runtime.db)
         found: list[str] = []
         for node in nodes:
-            name = node.name.rpartition("-")[0]
             idle = time.time() - node.progress_at > STUCK_S
-            if name in names and idle and waiting & set(node.queues) and not any(owner.startswith(f"{node.name}:") for owner in busy):
-                found.append(name)
+            if node.name in mine and idle and waiting & set(node.queues) and not any(owner.startswith(f"{node.name}:") for owner in busy):
+                found.append(node.name)
         return found
 
 

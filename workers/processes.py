@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,12 +16,19 @@ from typing import IO
 
 PR_SET_PDEATHSIG = 1
 LOG_BYTES = 20_000_000
+HOST_CHARS = 48
+"""As much of a host's name as fits beside process and thread in the ledger's column of owners."""
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Ask the kernel to signal this process when the thread that made it is gone. Linux only; elsewhere nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def node_name(name: str, pid: int) -> str:
+    """``compute@host-1234``: hosts may share a ledger, and in containers process numbers are alike."""
+    return f"{name}@{socket.gethostname()[:HOST_CHARS]}-{pid}"
 
 
 @dataclass(slots=True)
@@ -38,6 +46,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def node(self) -> str:
+        """What it calls itself in ledger and Redis, where it is a worker."""
+        return node_name(self.name, self.pid)
 
     def running(self) -> bool:
         return self.process.poll() is None

@@ -34,6 +34,8 @@ class State:
     flower_url: str
     ready: bool
     processes: tuple[Entry, ...]
+    born: int = 0
+    """When the supervisor's process began, as `born` has it: process numbers are used again, in containers at every start."""
 
 
 def folder(home: str) -> Path:
@@ -48,7 +50,7 @@ def read(home: str) -> State | None:
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
         return None
     entries = tuple(Entry(item["name"], item["role"], item["pid"], tuple(item["queues"])) for item in raw["processes"])
-    return State(raw["pid"], raw["started_at"], raw["redis_url"], raw["api_url"], raw["flower_url"], raw["ready"], entries)
+    return State(raw["pid"], raw["started_at"], raw["redis_url"], raw["api_url"], raw["flower_url"], raw["ready"], entries, raw.get("born", 0))
 
 
 def write(home: str, state: State) -> None:
@@ -67,7 +69,7 @@ def clear(home: str) -> None:
 
 def alive(state: State | None) -> bool:
     """True when the supervisor that wrote the state still runs."""
-    return state is not None and exists(state.pid)
+    return state is not None and exists(state.pid) and state.born in (0, born(state.pid))
 
 
 def exists(pid: int) -> bool:
@@ -82,6 +84,14 @@ def exists(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return True
+
+
+def born(pid: int) -> int:
+    """When a process began, in clock ticks since the machine did; 0 where that cannot be told."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class Owner:

@@ -92,9 +92,9 @@ class Supervisor:
         with runfile.Owner(self.settings.home):
             signal.signal(signal.SIGTERM, self._on_signal)
             signal.signal(signal.SIGINT, self._on_signal)
-            _end_orphans(self.settings.home)
+            before = _end_orphans(self.settings.home)
             try:
-                self._start()
+                self._start(before)
                 self._watch()
             finally:
                 self._stop()
@@ -102,7 +102,7 @@ class Supervisor:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping = True
 
-    def _start(self) -> None:
+    def _start(self, before: Sequence[runfile.Entry]) -> None:
         redis: Child | None = None
         if not self.settings.redis_url:
             redis, url = server.start(self.settings, self._echo)
@@ -115,6 +115,8 @@ class Supervisor:
         self._app = application.create_app(self.settings)
         self._feeder = tasks.make_feeder(runtime, self._app)
         self._keeper = Housekeeping(self._feeder, runtime)
+        for entry in before:
+            self._feeder.send(sweeping.orphaned(runtime.db, f"{processes.node_name(entry.name, entry.pid)}:"))
         self._plans = plan(self.settings, runtime, ways_in=self._ways_in)
         _refuse_unserved(self._plans)
         for wanted in self._plans:
@@ -149,9 +151,10 @@ class Supervisor:
             self._revive()
             try:
                 self._keeper.turn()
-                for name in self._keeper.stuck([child.name for child in self._children if child.role == "worker"]):
-                    self._say(f"{name} makes no progress: restarting it")
-                    processes.kill(next(child for child in self._children if child.name == name))
+                workers = {child.node: child for child in self._children if child.role == "worker"}
+                for node in self._keeper.stuck(list(workers)):
+                    self._say(f"{workers[node].name} makes no progress: restarting it")
+                    processes.kill(workers[node])
             except Unavailable as error:
                 self._say(error.detail)
                 time.sleep(1.0)
@@ -182,7 +185,7 @@ class Supervisor:
 
     def _take_over(self, child: Child) -> None:
         try:
-            self._feeder.send(sweeping.orphaned(self._runtime.db, f"{child.name}-{child.pid}:"))
+            self._feeder.send(sweeping.orphaned(self._runtime.db, f"{child.node}:"))
         except Unavailable as error:
             self._say(error.detail)
 
@@ -192,13 +195,24 @@ class Supervisor:
         entries += [runfile.Entry(child.name, child.role, child.pid, child.queues) for child in self._children]
         api = f"http://{settings.host}:{settings.port}{settings.root_path}" if self._ways_in else ""
         flower = f"http://127.0.0.1:{settings.port + 1}" if self._ways_in else ""
-        runfile.write(settings.home, runfile.State(_own_pid(), time.time(), settings.redis_url, api, flower, ready, tuple(entries)))
+        pid = _own_pid()
+        state = runfile.State(pid, time.time(), settings.redis_url, api, flower, ready, tuple(entries), runfile.born(pid))
+        runfile.write(settings.home, state)
 
     def _stop(self) -> None:
-        """Ways in first, then workers (they finish or give back what they hold), the server last."""
+        """Ways in first, then workers (they finish what they hold, or it is given back for them), the server last."""
         for role in (("api", "flower"), ("worker",), ("redis",)):
             processes.stop([child for child in self._children if child.role in role], grace_s=GRACE_S)
+            if "worker" in role:
+                self._give_back()
         runfile.clear(self.settings.home)
+
+    def _give_back(self) -> None:
+        for child in [child for child in self._children if child.role == "worker"]:
+            try:
+                sweeping.given_back(self._runtime.db, f"{child.node}:")
+            except Unavailable as error:
+                self._say(error.detail)
 
     def _say(self, text: str) -> None:
         if self._echo is not None:
@@ -212,16 +226,17 @@ def _refuse_unserved(plans: Sequence[Plan]) -> None:
         raise Unavailable(f"no worker would consume {', '.join(missing)}", code="queue_without_consumer")
 
 
-def _end_orphans(home: str) -> None:
-    """Processes of a supervisor that was killed where the kernel has no death signal."""
+def _end_orphans(home: str) -> tuple[runfile.Entry, ...]:
+    """End the workers and servers of a supervisor that was killed, where the kernel has no death signal; gives all that it had."""
     state = runfile.read(home)
     if state is None or runfile.alive(state):
-        return
+        return ()
     import os
 
     for entry in state.processes:
         if runfile.exists(entry.pid) and runfile.is_ours(entry.pid):
             os.kill(entry.pid, signal.SIGKILL)
+    return state.processes
 
 
 def _own_pid() -> int:

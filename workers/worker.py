@@ -15,7 +15,7 @@ from pipeline.errors import BadRequest
 from pipeline.settings import Settings, load
 from workers import queues
 from workers.logs import configure
-from workers.processes import die_with_parent
+from workers.processes import die_with_parent, node_name
 from workers.runtime import WARM, preload
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     from workers import tasks
 
     configure(settings)
-    node = f"{name}-{os.getpid()}"
+    node = node_name(name, os.getpid())
     app = application.create_app(settings)
     crew = tasks.register(app, settings, node, consumes)
     stages = {queues.stage_of(queue) for queue in consumes}

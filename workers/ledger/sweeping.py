@@ -50,6 +50,17 @@ def orphaned(db: Database, owner_prefix: str) -> list[Issue]:
     return issues
 
 
+def given_back(db: Database, owner_prefix: str) -> int:
+    """End the leases of a node that was told to stop; returns how many. The next sweep sends those batches whole: nothing was their fault."""
+    with db.write() as connection:
+        done = connection.execute(
+            update(batches)
+            .where(batches.c.status == "leased", batches.c.owner.startswith(owner_prefix, autoescape=True))
+            .values(status="queued", token=batches.c.token + 1, published_at=None, owner="", lease_until=None, deadline=None)
+        )
+    return done.rowcount
+
+
 def lost(db: Database, depth: Callable[[str], int | None]) -> list[Issue]:
     """Queued batches whose message is gone, issued anew under a higher token.
 
