@@ -30,6 +30,4 @@ def find(registry: Mapping[str, str], name: str, *, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] in {"pipeline", "graphrag", "workers", "api"}:
             raise
-        raise Unsupported(
-            f"{what} {name!r} needs the package {error.name!r}, which is not installed", hint=f"pip install {error.name}"
-        ) from error
+        raise Unsupported(f"{what} {name!r} needs the package {error.name!r}, which is not installed", hint=f"pip install {error.name}") from error

@@ -24,7 +24,7 @@ DIMENSION = 8
 def vector_of(text: str, dimension: int = DIMENSION) -> Vectors:
     """The same text always points the same way."""
     found = np.random.default_rng(int(text_hash(text)[:12], 16)).standard_normal(dimension).astype(np.float32)
-    return found / np.linalg.norm(found)
+    return (found / np.linalg.norm(found)).astype(np.float32)
 
 
 def stored(

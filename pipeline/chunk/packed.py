@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
-import msgpack
-
+from pipeline import wire
 from pipeline.contracts import Chunk
 from pipeline.errors import Malformed
 
@@ -16,18 +15,18 @@ FORMAT = 1
 
 def dump(chunks: Sequence[Chunk]) -> bytes:
     """Serialise; `load` gives equal chunks back."""
-    return msgpack.packb((FORMAT, [_row(chunk) for chunk in chunks]), use_bin_type=True)
+    return wire.pack((FORMAT, [_row(chunk) for chunk in chunks]))
 
 
 def load(data: bytes) -> tuple[Chunk, ...]:
-    """Raises Malformed when the bytes are not what `dump` writes."""
-    try:
-        form, rows = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise Malformed("a chunk artifact cannot be read", code="artifact_damaged", hint="Ingest the document again.") from error
+    """Raises BrokenContract or Malformed when the bytes are not what `dump` writes."""
+    content = wire.unpack(data)
+    if not isinstance(content, tuple) or len(cast("tuple[object, ...]", content)) != 2:
+        raise Malformed("a chunk artifact cannot be read", code="artifact_damaged", hint="Ingest the document again.")
+    form, rows = cast("tuple[int, tuple[tuple[Any, ...], ...]]", content)
     if form != FORMAT:
         raise Malformed(f"a chunk artifact has format {form}", code="artifact_format", hint="Ingest the document again.")
-    return tuple(Chunk(*row[:19], _time(row[19]), _time(row[20])) for row in rows)
+    return tuple(Chunk(*cast("Any", row[:19]), _time(row[19]), _time(row[20])) for row in rows)
 
 
 def _row(chunk: Chunk) -> tuple[object, ...]:

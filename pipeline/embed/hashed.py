@@ -43,7 +43,7 @@ def profile(settings: Settings) -> EmbedderProfile:
         batch_size=512,
         batch_tokens=1_000_000,
         lexical_weight=0.5,
-        refuse_below=0.25,
+        refuse_below=0.27,
         in_process=True,
     )
 

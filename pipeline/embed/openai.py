@@ -29,7 +29,7 @@ VERSION = 1
 
 # API embedders rank well by themselves, so full text only breaks ties: docs/decisions, weights per profile
 _LEXICAL_WEIGHT = 0.05
-_REFUSE_BELOW = 0.25
+_REFUSE_BELOW = 0.30
 
 
 def profile(settings: Settings) -> EmbedderProfile:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import cast
 
+from pipeline import wire
 from pipeline.contracts import RawDocument, SourceItem
 from pipeline.errors import Malformed, PipelineError, TooLarge
-from pipeline.parse import packed, parse, wire
+from pipeline.parse import packed, parse
 
 _PR_SET_PDEATHSIG = 1
 _MOST_WRITTEN = 1 << 20

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, cast
 
-from pipeline import errors
+from pipeline import errors, wire
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed, PipelineError, TooLarge, Unavailable
-from pipeline.parse import PARSERS, RISKY, packed, wire
+from pipeline.parse import PARSERS, RISKY, packed
 
 Outcome = ParsedDocument | PipelineError
 

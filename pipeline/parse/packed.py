@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import cast
 
+from pipeline import wire
 from pipeline.contracts import Box, ParsedDocument, Scalar, Section, Span, Table
 from pipeline.errors import BrokenContract
-from pipeline.parse import wire
 
 _LAYOUT = 1
 _Rows = tuple[tuple[object, ...], ...]

@@ -107,6 +107,7 @@ class ElasticsearchStore:
         """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal).
 
         With both sides, best is the sum of BM25 divided by its maximum and the cosine. `Hit.score` is left at 0.
+        The best k carry a highlight.
         """
         name = mapping.check_name(collection)
         dimension = self._dimension(name)
@@ -121,10 +122,10 @@ class ElasticsearchStore:
                 candidate.found,
                 collection=name,
                 scores=candidate.scores,
-                highlight=highlight(candidate.text, query.words, query.grams),
+                highlight=highlight(candidate.text, query.words, query.grams) if rank < query.k else "",
                 dimension=dimension if query.with_vectors else None,
             )
-            for candidate in found
+            for rank, candidate in enumerate(found)
         ]
 
     def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:

@@ -11,8 +11,7 @@ from sqlalchemy import select, update
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import BadRequest, Conflict, Unauthorised
 from workers import queues
-from workers.ledger import batches, browse, catalog, forming, intake, losses, refs, removal, sweeping
-from workers.ledger import schema
+from workers.ledger import batches, browse, catalog, forming, intake, losses, refs, removal, schema, sweeping
 from workers.ledger.engine import Database
 from workers.ledger.intake import Submission
 from workers.ledger.work import Advance, CollectionRow, Issue, Outcome, Ref, Setback
@@ -50,9 +49,7 @@ def collection(db: Database, name: str = "handbook", tenant: str = "default") ->
 
 def begin(db: Database, row: CollectionRow, names: str, *, hash_: str = "a", lane: Lane = Lane.BULK, route: str = "fused", size: int = 10) -> int:
     run_id = intake.open_run(db, row, source="test", lane=lane)
-    items = [
-        Submission(f"{row.name}-{name}", name, path=f"/{name}", size=size, source_hash=hash_, fingerprint="f", route=route) for name in names
-    ]
+    items = [Submission(f"{row.name}-{name}", name, path=f"/{name}", size=size, source_hash=hash_, fingerprint="f", route=route) for name in names]
     intake.submit(db, run_id, row, lane, items)
     intake.close_scan(db, run_id, complete=True)
     return run_id
@@ -160,7 +157,9 @@ def test_a_published_message_that_the_broker_lost_is_sent_again_under_a_higher_t
     (issue,) = forming.form(db, WINDOWS)
     forming.published(db, [issue])
     with db.write() as connection:
-        connection.execute(update(schema.batches).values(published_at=schema.batches.c.published_at - 60, created_at=schema.batches.c.created_at - 60))
+        connection.execute(
+            update(schema.batches).values(published_at=schema.batches.c.published_at - 60, created_at=schema.batches.c.created_at - 60)
+        )
     assert sweeping.lost(db, lambda _queue: 1) == []
     (again,) = sweeping.lost(db, lambda _queue: 0)
     assert (again.batch_id, again.token) == (issue.batch_id, issue.token + 1)

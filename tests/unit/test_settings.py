@@ -47,7 +47,7 @@ def test_openais_key_never_reaches_another_provider(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["port = ", "prot = 8400\n", 'port = "many"\n'])
 def test_a_file_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "dujiang.toml").write_text(content)
-    with pytest.raises(BadRequest, match="dujiang.toml"):
+    with pytest.raises(BadRequest, match=r"dujiang\.toml"):
         load(None, {"DUJIANG_HOME": str(tmp_path / "home")}, tmp_path)
 
 
