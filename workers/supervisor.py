@@ -116,7 +116,8 @@ class Supervisor:
         self._feeder = tasks.make_feeder(runtime, self._app)
         self._keeper = Housekeeping(self._feeder, runtime)
         for entry in before:
-            self._feeder.send(sweeping.orphaned(runtime.db, f"{processes.node_name(entry.name, entry.pid)}:"))
+            _, issues = sweeping.orphaned(runtime.db, f"{processes.node_name(entry.name, entry.pid)}:")
+            self._feeder.send(issues)
         self._plans = plan(self.settings, runtime, ways_in=self._ways_in)
         _refuse_unserved(self._plans)
         for wanted in self._plans:
@@ -165,10 +166,10 @@ class Supervisor:
         for child in [child for child in self._children if not child.running()]:
             self._children.remove(child)
             self._say(f"{child.name} exited with {child.process.returncode}")
-            if child.role == "worker":
-                self._take_over(child)
+            at_work = child.role == "worker" and self._take_over(child)
             young = time.monotonic() - child.started_at < 60.0
-            restarts = child.restarts + 1 if young else 1
+            # What kills a worker at work is found by halving its batch; what dies idle and young cannot run at all.
+            restarts = child.restarts + (not at_work) if young else 1
             if restarts > RESTART_LIMIT:
                 raise Unavailable(
                     f"{child.name} exits again and again", hint=f"Look at run/logs/{child.name}.log in the data folder.", code="crash_loop"
@@ -183,11 +184,15 @@ class Supervisor:
                 self._spawn(next(wanted for wanted in self._plans if wanted.name == child.name), restarts)
             self._write(ready=True)
 
-    def _take_over(self, child: Child) -> None:
+    def _take_over(self, child: Child) -> bool:
+        """End its leases; True when it held one."""
         try:
-            self._feeder.send(sweeping.orphaned(self._runtime.db, f"{child.node}:"))
+            ended, issues = sweeping.orphaned(self._runtime.db, f"{child.node}:")
         except Unavailable as error:
             self._say(error.detail)
+            return False
+        self._feeder.send(issues)
+        return ended > 0
 
     def _write(self, *, ready: bool) -> None:
         settings = self.settings

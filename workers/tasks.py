@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.exceptions import WorkerLostError
 
 from pipeline.contracts import Stage
@@ -24,6 +24,7 @@ from workers.stage import run_stage
 
 log = logging.getLogger("dujiang.tasks")
 ANNOUNCE_EVERY_S = 5.0
+REAP_EVERY_S = 0.5
 
 
 class Crew:
@@ -41,6 +42,18 @@ class Crew:
                 runtime = Runtime(self._settings, node=self._node)
                 self._made = (os.getpid(), runtime, make_feeder(runtime, self._app))
             return self._made[1], self._made[2]
+
+
+class Reaper(bootsteps.StartStopStep):
+    """Looks for dead processes of the pool.
+
+    Celery is woken when a dying child's pipe closes, which may be before it can be reaped; it looks again only after 5 s.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:
+        hub.call_repeatedly(REAP_EVERY_S, worker.pool.maintain_pool)
 
 
 def make_feeder(runtime: Runtime, app: Celery) -> Feeder:
@@ -102,6 +115,7 @@ def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> Non
 
 def _announce(crew: Crew, node: str, served: tuple[str, ...], stop: threading.Event) -> None:
     runtime, _ = crew.here()
+    _progress(runtime)  # who has just begun is not stuck, however long the work has waited
     while True:
         try:
             runtime.broker.announce(node, os.getpid(), served)

@@ -54,6 +54,8 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     crew = tasks.register(app, settings, node, consumes)
     stages = {queues.stage_of(queue) for queue in consumes}
     signals.worker_process_init.connect(partial(_child_init, crew, stages), weak=False)
+    if pool == "prefork":
+        app.steps["worker"].add(tasks.Reaper)
     preload(stages, settings)
     # The Celery command line would import every plugin, Flower and a prompt among them.
     worker = app.Worker(

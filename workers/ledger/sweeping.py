@@ -38,8 +38,8 @@ def expired(db: Database) -> list[Issue]:
     return issues
 
 
-def orphaned(db: Database, owner_prefix: str) -> list[Issue]:
-    """Take over every lease of a node that is known to be gone."""
+def orphaned(db: Database, owner_prefix: str) -> tuple[int, list[Issue]]:
+    """Take over every lease of a node that is known to be gone; gives how many there were, and what to publish."""
     with db.read() as connection:
         rows = connection.execute(
             select(batches.c.id, batches.c.token).where(batches.c.status == "leased", batches.c.owner.startswith(owner_prefix, autoescape=True))
@@ -47,7 +47,7 @@ def orphaned(db: Database, owner_prefix: str) -> list[Issue]:
     issues: list[Issue] = []
     for row in rows:
         issues += losses.expire(db, row.id, row.token, reason=f"the worker {owner_prefix} exited")
-    return issues
+    return len(rows), issues
 
 
 def given_back(db: Database, owner_prefix: str) -> int:
