@@ -96,15 +96,15 @@ def test_a_thousand_metadata_names_do_not_grow_the_mapping(served: Served) -> No
     assert [hit.document_id for hit in served.store.search(served.name, query)] == ["wide"]
 
 
-def test_ten_thousand_documents_are_deleted_in_bounded_pieces(served: Served) -> None:
-    names = [f"d{i}" for i in range(10_000)]
+def test_thousands_of_documents_are_deleted_in_bounded_pieces(served: Served) -> None:
+    names = [f"d{i}" for i in range(3000)]
     vectors = np.ones((1, DIMENSION), dtype=np.float32)
-    for start in range(0, 10_000, 1000):
+    for start in range(0, 3000, 1000):
         served.store.write(served.name, [document(name, ["word"], vectors=vectors) for name in names[start : start + 1000]])
     served.store.write(served.name, [document("stays", ["word"])])
     served.proxy.seen.clear()
-    assert served.store.delete(served.name, [*names, "unknown"]) == 10_000
-    assert max(len(seen.body) for seen in served.proxy.seen) < 5_100_000 and len(served.proxy.seen) < 100
+    assert served.store.delete(served.name, [*names, "unknown"]) == 3000
+    assert max(len(seen.body) for seen in served.proxy.seen) < 5_100_000 and len(served.proxy.seen) < 30
     left = served.store.audit(served.name)
     assert (left.documents, left.chunks, served.store.purge(served.name)) == (1, 1, 0)
     assert served.store.frequencies(served.name, ["word"]) == (1, {"word": 1})
