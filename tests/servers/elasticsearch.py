@@ -297,6 +297,7 @@ def main() -> None:
     parser.add_argument("--heap", default="512m")
     parser.add_argument("--fetch", action="store_true")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if arguments.fetch:
             print(install(arguments.version))
