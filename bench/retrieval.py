@@ -89,7 +89,11 @@ def cases(folder: Path, limit: int) -> list[Case]:
             query, document, grade = line.split("\t")
             if int(grade) > 0:
                 relevant.setdefault(query, set()).add(document)
-    found = [Case(row["text"], frozenset(relevant[row["_id"]])) for row in rows(folder / "queries.jsonl.gz") if row["_id"] in relevant]
+    found = [
+        Case(row["text"], frozenset(relevant[row["_id"]]))
+        for row in rows(folder / "queries.jsonl.gz")
+        if row["_id"] in relevant and row["text"].strip()
+    ]
     return found[:: max(1, len(found) // limit)][:limit] if limit else found
 
 

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline import phrases
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, StoreQuery, Usage, Vectors
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Retryable, Unsupported
 from pipeline.protocols import Embedder, EmbedderProfile, Reranker, Store
@@ -217,7 +218,7 @@ def _candidates(
     for target, query, raw, reach in zip(targets, queries, found, reached, strict=True):
         share = _share(query, target.embedder.profile.lexical_weight if options.lexical_weight is None else options.lexical_weight)
         scale = reach if query.vector is None else reach / max(reached) if reach > 0.0 else 0.0
-        hits += _score([replace(hit, collection=target.collection) for hit in raw], share, scale)
+        hits += _score([replace(hit, collection=target.collection) for hit in raw], share, scale, understood, weights[target.collection])
         row: dict[str, object] = {"collection": target.collection, "index": target.index, "revision": target.revision}
         limits: dict[str, object] = {"min_match": query.min_match, "min_similarity": query.min_similarity, "lexical_weight": share}
         listed.append({**row, **limits, "candidates": len(raw), "coverage": reach})
@@ -270,12 +271,29 @@ def _share(query: StoreQuery, lexical_weight: float) -> float:
     return lexical_weight if query.words or query.grams else 0.0
 
 
-def _score(hits: list[Hit], share: float, reach: float) -> list[Hit]:
-    """The hits with fused scores in [0, 1]."""
-    lexical = np.array([hit.scores.get("lexical", 0.0) for hit in hits], dtype=np.float64)
-    semantic = np.array([hit.scores.get("similarity", 0.0) for hit in hits], dtype=np.float64)
+def _score(hits: list[Hit], share: float, reach: float, understood: Understood, weights: Mapping[str, float]) -> list[Hit]:
+    """The hits with fused scores in [0, 1]. The best lexical candidates are weighed by phrases and nearness, too."""
+    if share > 0.0:
+        hits = _worded(hits, understood, weights)
+    lexical, semantic, phrase, near = (_figures(hits, name) for name in ("lexical", "similarity", "phrase", "nearness"))
+    top = float(lexical.max(initial=0.0))
+    if top > 0.0:
+        lexical = (lexical + phrases.NEARNESS * near) / top + phrases.PHRASES * phrase
     fused = fuse(lexical, semantic, lexical_weight=share, reach=min(reach, 1.0))
     return [_scored(hit, float(score), fused=float(score)) for hit, score in zip(hits, fused, strict=True)]
+
+
+def _figures(hits: Sequence[Hit], name: str) -> Scores:
+    return np.array([hit.scores.get(name, 0.0) for hit in hits], dtype=np.float64)
+
+
+def _worded(hits: list[Hit], understood: Understood, weights: Mapping[str, float]) -> list[Hit]:
+    best = sorted((hit for hit in hits if hit.scores.get("lexical", 0.0) > 0.0), key=lambda hit: -hit.scores["lexical"])[: phrases.DEPTH]
+    doubled = frozenset(understood.words) & frozenset(understood.grams)
+    figures: dict[int, dict[str, float]] = {}
+    for hit, held in zip(best, phrases.shares(understood.question.text, [passage(hit) for hit in best]), strict=True):
+        figures[id(hit)] = {"phrase": held, "nearness": phrases.nearness(hit.text, weights, doubled)}
+    return [_scored(hit, hit.score, **figures[id(hit)]) if id(hit) in figures else hit for hit in hits]
 
 
 def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline.contracts import CollectionSpec, Hit, IndexedDocument, ParsedDocument, Section, Span, StoreAudit, StoreQuery, Vectors
 from pipeline.errors import BrokenContract, Conflict, NotFound, Unavailable, Unsupported
+from pipeline.highlight import highlight
 from pipeline.parse import packed
 from pipeline.protocols import WriteOutcome
 from pipeline.stores import elasticsearch_bulk as bulk
@@ -26,7 +27,6 @@ from pipeline.stores import elasticsearch_rows as rows
 from pipeline.stores.digest import digest_rows
 from pipeline.stores.elasticsearch_client import Client, Json, SearchHit
 from pipeline.stores.elasticsearch_write import Writer
-from pipeline.stores.highlight import highlight
 
 PAGE = 1000
 """Records of one read by id, and of one page of vectors."""

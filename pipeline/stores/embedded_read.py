@@ -12,13 +12,13 @@ import orjson
 from pipeline import zstd
 from pipeline.contracts import Hit, Metadata, ParsedDocument, Section, Span, StoreAudit, StoreQuery, Vectors
 from pipeline.errors import NotFound
+from pipeline.highlight import highlight
 from pipeline.identity import text_hash
 from pipeline.parse import packed
 from pipeline.stores.digest import digest_rows
 from pipeline.stores.embedded_search import Candidate
 from pipeline.stores.embedded_sql import Sql
 from pipeline.stores.embedded_write import BLOCK, BLOCKS
-from pipeline.stores.highlight import highlight
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _OWNER = "SELECT id, document_id, version, key, title, url, metadata FROM documents WHERE id <= ? ORDER BY id DESC LIMIT 1"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.stores.highlight import CLOSE, EXCERPT, NEAR, OPEN, densest, highlight, occurrences
+from pipeline.highlight import CLOSE, EXCERPT, NEAR, OPEN, densest, highlight, occurrences
 from pipeline.text import query_terms
 
 LETTERS = "林岑批准這次出差搭高鐵。한국어 ab\nİﬁ😀.Ａ"
