@@ -171,7 +171,7 @@ def nobody() -> Iterator[None]:
 def test_unreadable_files_and_folders_are_single_failures(folder: Path, request: pytest.FixtureRequest) -> None:
     for above in (folder, *folder.parents):
         if above != Path("/") and above.stat().st_uid == os.getuid():
-            above.chmod(0o755)
+            above.chmod(above.stat().st_mode | 0o055)
     (folder / "b.md").chmod(0)
     (folder / "sub").chmod(0)
     try:
