@@ -126,8 +126,8 @@ def test_an_unchanged_folder_costs_no_model_call_no_message_and_no_write(system:
 
 
 def test_an_unchanged_folder_starts_no_process(tmp_path: Path) -> None:
-    from api.local import Local
     from api.incoming import listed
+    from api.local import Local
     from api.system import Ingestion
 
     folder = fill(tmp_path / "docs", 3)
