@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from pipeline.contracts import Chunk, ParsedDocument, RawDocument, Stage, Vectors
@@ -91,11 +92,26 @@ class Desk:
     def each(self, stage: Stage, items: Iterable[Item], work: Callable[[Item], None]) -> None:
         """Run `work` on one document after the other; a failure, or a bug, stops only its own."""
         for item in items:
-            try:
-                work(item)
-            except PipelineError as error:
-                self.fail(item, stage, error)
-            except Exception as error:
+            self._guarded(stage, [item], partial(work, item))
+
+    def whole(self, stage: Stage, work: Callable[[Desk], None]) -> None:
+        """Run a stage. What stops it as a whole (no embedder, no chunker) stops every document that it had not stopped by then.
+
+        Raises a bug that strikes among several documents: halving the batch finds whose it is.
+        """
+        self._guarded(stage, self.items, partial(work, self))
+
+    def _guarded(self, stage: Stage, items: Sequence[Item], work: Callable[[], None]) -> None:
+        try:
+            work()
+        except PipelineError as error:
+            for item in items:
+                if item.setback is None:
+                    self.fail(item, stage, error)
+        except Exception as error:
+            if len(items) > 1:
+                raise
+            for item in items:
                 item.setback = verdict.bug(error, item.work, stage)
 
     def keep(self, stage: Stage, entries: Sequence[Entry]) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from pipeline.errors import Unavailable
 from workers.desk import Desk, Tools
-from workers.ledger import batches
+from workers.ledger import batches, losses
 from workers.ledger.work import Batch, Issue
 from workers.stages import STAGES
 
@@ -23,20 +23,26 @@ def run_stage(batch_id: int, token: int, tools: Tools) -> list[Issue] | None:
     the lease to run out, and the work is issued again under a higher token.
 
     Returns the messages to publish now, or None when there was nothing to do or the lease was lost meanwhile.
-    Raises: Unavailable when the ledger itself is away; the lease then runs out.
+    Raises: Unavailable when the ledger itself is away, the lease then runs out; a bug that strikes several documents at once,
+    after their batch was cut in halves.
     """
     batch = batches.claim(tools.db, batch_id, token, tools.owner, lease_s=tools.lease_s, deadline_s=tools.deadline_s)
     if batch is None:
         return None
     started = time.monotonic()
     desk = Desk(batch, tools)
-    with Lease(batch, tools):
-        for stage in batch.stages:
-            before = time.monotonic()
-            STAGES[stage](desk)
-            _report(desk, stage.value, time.monotonic() - before)
-            if not desk.alive():
-                break
+    try:
+        with Lease(batch, tools):
+            for stage in batch.stages:
+                before = time.monotonic()
+                desk.whole(stage, STAGES[stage])
+                _report(desk, stage.value, time.monotonic() - before)
+                if not desk.alive():
+                    break
+    except Exception as error:
+        # The sweep sends the halves.
+        losses.expire(tools.db, batch.id, batch.token, reason=f"{type(error).__name__} in one of stages {', '.join(batch.stages)}")
+        raise
     issues = batches.commit(tools.db, batch, desk.outcome(time.monotonic() - started))
     if issues is None:
         log.warning("lease lost", extra={"batch": batch.id, "stage": batch.stages[0].value, "token": batch.token})
