@@ -80,6 +80,7 @@ class Desk:
         self.spent: list[Spent] = []
         self.refs: list[Ref] = []
         self.dimension: int | None = None
+        self._stored: dict[tuple[Stage, str], Ref] | None = None
 
     def alive(self) -> list[Item]:
         """Items that no stage of this batch has stopped."""
@@ -143,7 +144,9 @@ class Desk:
                 self._restart(item)
 
     def _payloads(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
-        found = references.of(self.tools.db, stage, {item.work.document_id: item.work.version for item in items})
+        if self._stored is None:
+            self._stored = references.of_batch(self.tools.db, self.batch.id)
+        found = {name: ref for (of, name), ref in self._stored.items() if of is stage}
         present: list[Item] = []
         for item in items:
             if item.work.document_id in found:

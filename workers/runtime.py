@@ -7,6 +7,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument, SourceItem, Stage
@@ -40,7 +41,11 @@ def preload(stages: Collection[Stage], settings: Settings) -> None:
     if Stage.EMBED in stages:
         from pipeline import embed
 
-        embed.create(settings)
+        embedder = embed.create(settings)
+        if embedder.profile.in_process:
+            embedder.encode(["warm"])
+        else:
+            import_module("httpx")
     if Stage.INDEX in stages:
         from pipeline import index, stores
 

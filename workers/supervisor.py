@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import FrameType
 
 from pipeline.contracts import Stage
@@ -48,33 +49,22 @@ def plan(settings: Settings, runtime: Runtime, *, ways_in: bool) -> list[Plan]:
     if not embedded:
         waiting.append(Stage.INDEX)
     plans = [
-        _worker("compute", computing, "prefork", runtime.processes),
-        _worker("network", waiting, "threads", settings.worker_threads),
+        _worker("compute", computing, "prefork", runtime.processes, events=ways_in),
+        _worker("network", waiting, "threads", settings.worker_threads, events=ways_in),
     ]
     if embedded:
-        plans.append(_worker("index", [Stage.INDEX], "threads", 1))
+        plans.append(_worker("index", [Stage.INDEX], "threads", 1, events=ways_in))
     if ways_in:
         plans.append(Plan("api", "api", (sys.executable, "-m", "api.serve")))
         plans.append(Plan("flower", "flower", (sys.executable, "-m", "workers.flower")))
     return plans
 
 
-def _worker(name: str, stages: Sequence[Stage], pool: str, concurrency: int) -> Plan:
+def _worker(name: str, stages: Sequence[Stage], pool: str, concurrency: int, *, events: bool) -> Plan:
     served = tuple(name for name in queues.all_queues() if queues.stage_of(name) in stages)
-    command = (
-        sys.executable,
-        "-m",
-        "workers.worker",
-        "--name",
-        name,
-        "--queues",
-        ",".join(served),
-        "--pool",
-        pool,
-        "--concurrency",
-        str(concurrency),
-    )
-    return Plan(name, "worker", command, served)
+    options = {"--name": name, "--queues": ",".join(served), "--pool": pool, "--concurrency": str(concurrency)}
+    quiet = () if events else ("--no-events",)
+    return Plan(name, "worker", (sys.executable, "-m", "workers.worker", *chain.from_iterable(options.items()), *quiet), served)
 
 
 class Supervisor:

@@ -78,7 +78,9 @@ def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
         issues = run_stage(batch_id, token, runtime)
         if issues is not None:
             feeder.send(issues)
-            feeder.tick(wait=False)
+            # The last stage makes nothing ready, so there is nothing to feed.
+            if stage is not Stage.INDEX:
+                feeder.tick(wait=False)
             _progress(runtime)
 
     run.__name__ = stage.value

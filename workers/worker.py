@@ -41,7 +41,7 @@ def served(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or every
 
 
-def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, concurrency: int) -> None:
+def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, concurrency: int, events: bool = True) -> None:
     """Serve queues until a signal ends it: warm on SIGTERM, what it holds is finished or given back."""
     from celery import signals
 
@@ -66,7 +66,7 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
         loglevel="WARNING",
         without_gossip=True,
         without_mingle=True,
-        task_events=True,
+        task_events=events,
         quiet=True,
         max_tasks_per_child=PARSE_TASKS_PER_CHILD if pool == "prefork" else None,
     )
@@ -88,8 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--queues", default="")
     parser.add_argument("--pool", default="prefork", choices=("prefork", "threads", "solo"))
     parser.add_argument("--concurrency", type=int, default=1)
+    parser.add_argument("--no-events", action="store_true", help="nobody watches: save what events for Flower cost")
     given = parser.parse_args(arguments)
-    run(load().settings, name=given.name, consumes=served(given.queues), pool=given.pool, concurrency=given.concurrency)
+    run(load().settings, name=given.name, consumes=served(given.queues), pool=given.pool, concurrency=given.concurrency, events=not given.no_events)
 
 
 if __name__ == "__main__":

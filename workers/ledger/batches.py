@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, case, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
-from workers.ledger.engine import Database
+from workers.ledger.engine import Database, upsert
 from workers.ledger.schema import artifact_refs, attempts, batches, collections, documents, usage
 from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Work
 
@@ -124,9 +124,9 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         _write_usage(connection, batch, outcome, now)
         if outcome.dimension is not None and batch.collection.dimension is None:
             connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(dimension=outcome.dimension))
-        issues = _advance(connection, batch, outcome.advances, now)
+        # Setbacks first: what then still hangs on the batch has advanced, and one statement moves it.
         _set_back(connection, batch, outcome.setbacks, now)
-        return issues
+        return _advance(connection, batch, outcome.advances, now)
 
 
 def write_refs(connection: Connection, refs: Sequence[Ref], now: float) -> None:
@@ -144,16 +144,8 @@ def write_refs(connection: Connection, refs: Sequence[Ref], now: float) -> None:
         }
         for ref in refs
     ]
-    if not rows:
-        return
     # A retried stage replaces the reference; the pack it named before becomes an orphan for the sweep.
-    connection.execute(
-        delete(artifact_refs).where(
-            artifact_refs.c.document_id == bindparam("d"), artifact_refs.c.version == bindparam("v"), artifact_refs.c.stage == bindparam("s")
-        ),
-        [{"d": row["document_id"], "v": row["version"], "s": row["stage"]} for row in rows],
-    )
-    connection.execute(insert(artifact_refs), rows)
+    upsert(connection, artifact_refs, rows)
 
 
 def _write_usage(connection: Connection, batch: Batch, outcome: Outcome, now: float) -> None:
@@ -176,16 +168,18 @@ def _write_usage(connection: Connection, batch: Batch, outcome: Outcome, now: fl
 def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], now: float) -> list[Issue]:
     issues: list[Issue] = []
     ordered = sorted(advances, key=lambda advance: queues.ORDER.index(advance.stage))
-    for stage, group in groupby(ordered, key=lambda advance: advance.stage):
-        members = list(group)
-        ids = [advance.document_id for advance in members]
+    groups = [(stage, list(group)) for stage, group in groupby(ordered, key=lambda advance: advance.stage)]
+    for stage, members in groups:
+        mine: ColumnElement[bool] = documents.c.batch_id == batch.id
+        if len(groups) > 1:
+            mine = and_(mine, documents.c.id.in_([advance.document_id for advance in members]))
         following = queues.following(stage)
         if following is None:
-            _finish(connection, batch, ids, now)
+            _finish(connection, batch, mine, now)
             continue
         values: dict[str, object] = {"stage": following.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now, "lost": 0}
         if following is not Stage.EMBED:
-            issue = successor(connection, batch, (following,), len(ids), sum(d.chunks for d in batch.documents), now)
+            issue = successor(connection, batch, (following,), len(members), sum(d.chunks for d in batch.documents), now)
             issues.append(issue)
             values |= {"status": "queued", "batch_id": issue.batch_id}
         if following in (Stage.PARSE, Stage.CHUNK, Stage.EMBED):
@@ -196,7 +190,7 @@ def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], 
                 [{"d": a.document_id, "h": a.source_hash, "n": a.chunks, "t": a.title, "m": a.media_type} for a in members],
             )
         else:
-            connection.execute(update(documents).where(documents.c.id.in_(ids), documents.c.batch_id == batch.id).values(**values))
+            connection.execute(update(documents).where(mine).values(**values))
     return issues
 
 
@@ -229,10 +223,10 @@ def new_batch(
     return Issue(int(result.scalar_one()), 1, stages[0], queue)
 
 
-def _finish(connection: Connection, batch: Batch, ids: list[str], now: float) -> None:
+def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], now: float) -> None:
     done = connection.execute(
         update(documents)
-        .where(documents.c.id.in_(ids), documents.c.batch_id == batch.id)
+        .where(mine)
         .values(
             status="done",
             batch_id=None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, extract, func, inspect, select
+from sqlalchemy import Connection, Engine, Table, create_engine, event, extract, func, inspect, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -74,6 +75,17 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
+    """Insert rows, or replace those with the same primary key, in one statement for all."""
+    if not rows:
+        return
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = make(table)
+    keys = [column.name for column in table.primary_key]
+    rest = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=rest), list(rows))
 
 
 def open_engine(url: str) -> Engine:

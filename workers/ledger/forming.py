@@ -88,7 +88,7 @@ def _groups(connection: Connection, lane: Lane) -> list[_Group]:
 
 def _stage(connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float) -> list[Issue]:
     issues: list[Issue] = []
-    load = _load_by_tenant(connection, stage, lane)
+    load = _load_by_tenant(connection, stage, lane) if len({group.tenant for group in groups}) > 1 else {}
     waiting = {group.run_id: group for group in groups}
     limits = queues.bounds(stage, chunks_per_batch=window.chunks)
     while waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, select
+from sqlalchemy import Row, and_, delete, exists, select
 
 from pipeline.contracts import Stage
 from workers.ledger.engine import Database
@@ -20,6 +20,15 @@ def of(db: Database, stage: Stage, versions: Mapping[str, int]) -> dict[str, Ref
             select(artifact_refs).where(artifact_refs.c.stage == stage.value, artifact_refs.c.document_id.in_(list(versions)))
         ).all()
     return {row.document_id: _ref(row) for row in rows if row.version == versions[row.document_id]}
+
+
+def of_batch(db: Database, batch_id: int) -> dict[tuple[Stage, str], Ref]:
+    """(stage, document id) → output, for the present version of every document that hangs on a batch."""
+    same = and_(documents.c.id == artifact_refs.c.document_id, documents.c.version == artifact_refs.c.version)
+    with db.read() as connection:
+        rows = connection.execute(select(artifact_refs).join(documents, same).where(documents.c.batch_id == batch_id)).all()
+    found = map(_ref, rows)
+    return {(ref.stage, ref.document_id): ref for ref in found}
 
 
 def by_key(db: Database, keys: Iterable[str]) -> dict[str, Ref]:
