@@ -31,7 +31,7 @@ def test_a_worker_that_wakes_up_after_its_lease_commits_nothing(hasty: System, c
         os.kill(frozen.pid, signal.SIGCONT)
     ended = hasty.finish(run)
     assert hasty.counts(ended, tenant) == undisturbed
-    name = frozen.owner.split("-")[0]
+    name = frozen.owner.split("@")[0]
     until(lambda: "lease lost" in hasty.log(name), 15.0, "it says that its lease was lost")
 
 
