@@ -189,5 +189,6 @@ class Desk:
                 parsed = item.parsed
                 title = item.work.title or (parsed.title if parsed else "")
                 media_type = parsed.media_type if parsed else item.work.media_type
-                advances.append(Advance(item.work.document_id, item.reached, item.source_hash, item.chunk_count, title, media_type))
+                remark = "; ".join(parsed.warnings) if parsed else ""
+                advances.append(Advance(item.work.document_id, item.reached, item.source_hash, item.chunk_count, title, media_type, remark))
         return Outcome(tuple(advances), tuple(setbacks), tuple(self.refs), tuple(self.spent), seconds, self.dimension)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -175,7 +175,7 @@ def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], 
             mine = and_(mine, documents.c.id.in_([advance.document_id for advance in members]))
         following = queues.following(stage)
         if following is None:
-            _finish(connection, batch, mine, now)
+            _finish(connection, batch, mine, {advance.document_id: advance.remark for advance in members}, now)
             continue
         values: dict[str, object] = {"stage": following.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now, "lost": 0}
         if following is not Stage.EMBED:
@@ -223,7 +223,7 @@ def new_batch(
     return Issue(int(result.scalar_one()), 1, stages[0], queue)
 
 
-def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], now: float) -> None:
+def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], remarks: Mapping[str, str], now: float) -> None:
     done = connection.execute(
         update(documents)
         .where(mine)
@@ -247,7 +247,7 @@ def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], now
         .returning(documents.c.id, documents.c.chunks)
     ).all()
     connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(revision=collections.c.revision + 1))
-    balance.settle(connection, [(row.id, "indexed", row.chunks, "") for row in done], now)
+    balance.settle(connection, [(row.id, "indexed", row.chunks, remarks.get(row.id, "")) for row in done], now)
 
 
 def _set_back(connection: Connection, batch: Batch, setbacks: Sequence[Setback], now: float) -> None:

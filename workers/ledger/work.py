@@ -101,6 +101,8 @@ class Advance:
     chunks: int = 0
     title: str = ""
     media_type: str = ""
+    remark: str = ""
+    """What a person should know of a document that is indexed all the same."""
 
 
 @dataclass(frozen=True, slots=True)
