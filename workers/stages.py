@@ -95,6 +95,10 @@ def _as_chunks(item: Item, data: bytes) -> None:
     item.chunks = packed_chunks.load(data)
 
 
+def _as_searched(item: Item, data: bytes) -> None:
+    item.chunks = packed_chunks.load(data, terms=False)
+
+
 def _as_vectors(item: Item, data: bytes) -> None:
     item.vectors = packed_vectors.load(data).vectors
 
@@ -147,7 +151,7 @@ def chunk(desk: Desk) -> None:
 
 def embed(desk: Desk) -> None:
     """Ask for the vectors of texts that have none yet: full requests across documents, each text once."""
-    desk.fetch(Stage.CHUNK, desk.alive(), _as_chunks)
+    desk.fetch(Stage.CHUNK, desk.alive(), _as_searched)
     embedder = desk.tools.embedder(desk.batch.collection)
     revision = embedder.profile.revision
     known = _known_vectors(desk, revision)

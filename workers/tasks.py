@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from workers.stage import run_stage
 
 log = logging.getLogger("dujiang.tasks")
 ANNOUNCE_EVERY_S = 5.0
+FEED_EVERY_S = 0.3
 REAP_EVERY_S = 0.5
 
 
@@ -34,6 +36,7 @@ class Crew:
         self._settings, self._app, self._node = settings, app, node
         self._lock = threading.Lock()
         self._made: tuple[int, Runtime, Feeder] | None = None
+        self._fed_at = float("-inf")
 
     def here(self) -> tuple[Runtime, Feeder]:
         """This process's runtime and feeder."""
@@ -42,6 +45,13 @@ class Crew:
                 runtime = Runtime(self._settings, node=self._node)
                 self._made = (os.getpid(), runtime, make_feeder(runtime, self._app))
             return self._made[1], self._made[2]
+
+    def feeds(self) -> bool:
+        """True when this process has not looked for new batches lately; the supervisor looks every quarter of a second."""
+        due = time.monotonic() - self._fed_at >= FEED_EVERY_S
+        if due:
+            self._fed_at = time.monotonic()
+        return due
 
 
 class Reaper(bootsteps.StartStopStep):
@@ -79,9 +89,8 @@ def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
         if issues is not None:
             feeder.send(issues)
             # The last stage makes nothing ready, so there is nothing to feed.
-            if stage is not Stage.INDEX:
+            if stage is not Stage.INDEX and crew.feeds():
                 feeder.tick(wait=False)
-            _progress(runtime)
 
     run.__name__ = stage.value
     return run

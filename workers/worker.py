@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 import sys
@@ -21,6 +22,8 @@ from workers.runtime import WARM, preload
 if TYPE_CHECKING:
     from workers.tasks import Crew
 
+GC_THRESHOLD = 20_000
+"""A batch makes tens of thousands of small objects that live as long as it does; Python's 700 would walk over them again and again."""
 PARSE_TASKS_PER_CHILD = 1000
 """A process that computes is renewed after so many batches, in case a library leaks."""
 
@@ -57,6 +60,10 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     if pool == "prefork":
         app.steps["worker"].add(tasks.Reaper)
     preload(stages, settings)
+    # What is loaded by now stays: no collection needs to walk through it again, and forked children share its pages.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
     # The Celery command line would import every plugin, Flower and a prompt among them.
     worker = app.Worker(
         hostname=f"{name}@{socket.gethostname()}",

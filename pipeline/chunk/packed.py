@@ -14,19 +14,29 @@ FORMAT = 1
 
 
 def dump(chunks: Sequence[Chunk]) -> bytes:
-    """Serialise; `load` gives equal chunks back."""
-    return wire.pack((FORMAT, [_row(chunk) for chunk in chunks]))
+    """Serialise; `load` gives equal chunks back. Terms lie apart, since embedding has no use for them."""
+    return wire.pack((FORMAT, wire.pack([_row(chunk) for chunk in chunks]), wire.pack([(chunk.words, chunk.grams) for chunk in chunks])))
 
 
-def load(data: bytes) -> tuple[Chunk, ...]:
-    """Raises BrokenContract or Malformed when the bytes are not what `dump` writes."""
+def load(data: bytes, *, terms: bool = True) -> tuple[Chunk, ...]:
+    """The chunks; without `terms` their `words` and `grams` are left empty.
+
+    Raises BrokenContract or Malformed when the bytes are not what `dump` writes.
+    """
     content = wire.unpack(data)
-    if not isinstance(content, tuple) or len(cast("tuple[object, ...]", content)) != 2:
+    if not isinstance(content, tuple) or len(cast("tuple[object, ...]", content)) != 3:
         raise Malformed("a chunk artifact cannot be read", code="artifact_damaged", hint="Ingest the document again.")
-    form, rows = cast("tuple[int, tuple[tuple[Any, ...], ...]]", content)
+    form, packed, packed_terms = cast("tuple[int, bytes, bytes]", content)
     if form != FORMAT:
         raise Malformed(f"a chunk artifact has format {form}", code="artifact_format", hint="Ingest the document again.")
-    return tuple(Chunk(*cast("Any", row[:19]), _time(row[19]), _time(row[20])) for row in rows)
+    rows = cast("tuple[tuple[Any, ...], ...]", wire.unpack(packed))
+    found = cast("tuple[tuple[str, str], ...]", wire.unpack(packed_terms)) if terms else (("", ""),) * len(rows)
+    return tuple(_chunk(row, words, grams) for row, (words, grams) in zip(rows, found, strict=True))
+
+
+def _chunk(row: tuple[Any, ...], words: str, grams: str) -> Chunk:
+    fields: list[Any] = [*row[:10], words, grams, *row[10:17], _time(row[17]), _time(row[18])]
+    return Chunk(*fields)
 
 
 def _row(chunk: Chunk) -> tuple[object, ...]:
@@ -41,8 +51,6 @@ def _row(chunk: Chunk) -> tuple[object, ...]:
         chunk.token_end,
         chunk.lead,
         chunk.search_text,
-        chunk.words,
-        chunk.grams,
         chunk.kind,
         chunk.heading_path,
         chunk.page,
