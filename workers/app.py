@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Connection, Exchange, Queue
+from kombu.exceptions import KombuError
 
 from pipeline.errors import Unavailable
 from pipeline.settings import Settings
@@ -68,24 +71,47 @@ def _transport(settings: Settings) -> dict[str, object]:
     }
 
 
-def publish(app: Celery, issues: list[Issue]) -> None:
-    """Send one message per batch: its id and token, nothing else. Raises Unavailable when the broker is away."""
-    from kombu.exceptions import OperationalError
+class Publisher:
+    """Sends batches through one connection a thread, thrown away after any failure: kombu's pooled ones stay broken. Make it after a fork."""
 
-    try:
-        with app.producer_or_acquire() as producer:
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._local = threading.local()
+
+    def __call__(self, issues: list[Issue]) -> None:
+        """Send one message per batch: its id and token, nothing else. Raises Unavailable when the broker is away.
+
+        What was sent before a failure may be sent twice; the token makes that harmless.
+        """
+        try:
+            self._send(issues)
+        except Unavailable:
+            # A kept connection may be to a broker that was started again meanwhile.
+            self._send(issues)
+
+    def _send(self, issues: list[Issue]) -> None:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._app.connection_for_write()
+        self._local.connection = None
+        broken = (KombuError, OSError, *connection.connection_errors, *connection.channel_errors)
+        try:
+            # Left to itself, kombu would try to connect for ever.
+            connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+            producer = self._app.amqp.Producer(connection)
             for issue in issues:
-                app.send_task(
+                self._app.send_task(
                     issue.stage.value,
                     args=(issue.batch_id, issue.token),
                     queue=issue.queue,
                     producer=producer,
                     ignore_result=True,
                     task_id=f"{issue.stage.value}-{issue.batch_id}-{issue.token}",
-                    retry=True,
-                    retry_policy={"max_retries": 1, "interval_start": 0.2, "interval_step": 0.2, "interval_max": 0.5},
+                    retry=False,
                 )
-    except (OperationalError, OSError) as error:
-        raise Unavailable(
-            f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable"
-        ) from error
+        except broken as error:
+            connection.collect(0.1)
+            raise Unavailable(
+                f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable"
+            ) from error
+        self._local.connection = connection
