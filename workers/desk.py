@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -90,6 +90,15 @@ class Desk:
         """Stop one document with a deliberate failure; its neighbours go on."""
         item.setback = verdict.setback(error, item.work, stage, max_attempts=self.tools.max_attempts)
 
+    def fail_together(self, items: Sequence[Item], stage: Stage, error: PipelineError) -> None:
+        """Stop documents by one failure that they share. Those that wait come back at the same time, and so in one full batch again."""
+        delay_s: float | None = None
+        for item in items:
+            self.fail(item, stage, error)
+            if item.setback is not None and item.setback.status == "retry":
+                delay_s = item.setback.delay_s if delay_s is None else delay_s
+                item.setback = replace(item.setback, delay_s=delay_s)
+
     def each(self, stage: Stage, items: Iterable[Item], work: Callable[[Item], None]) -> None:
         """Run `work` on one document after the other; a failure, or a bug, stops only its own."""
         for item in items:
@@ -106,9 +115,7 @@ class Desk:
         try:
             work()
         except PipelineError as error:
-            for item in items:
-                if item.setback is None:
-                    self.fail(item, stage, error)
+            self.fail_together([item for item in items if item.setback is None], stage, error)
         except Exception as error:
             if len(items) > 1:
                 raise
@@ -121,8 +128,7 @@ class Desk:
         try:
             self.refs += self.tools.artifacts.write(name, entries)
         except PipelineError as error:
-            for item in self.alive():
-                self.fail(item, stage, error)
+            self.fail_together(self.alive(), stage, error)
 
     def reuse(self, keys: Mapping[str, Item], stage: Stage) -> dict[str, Ref]:
         """Outputs that somebody made already under the same key; the item then points at the same bytes."""

@@ -12,7 +12,7 @@ from pipeline import index as indexing
 from pipeline import parse as parsing
 from pipeline.chunk import packed as packed_chunks
 from pipeline.contracts import IndexedDocument, SourceItem, Stage, Vectors
-from pipeline.errors import Forbidden, Malformed, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
+from pipeline.errors import Forbidden, Malformed, NotFound, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
 from pipeline.load import files as loading
 from pipeline.parse import packed as packed_documents
 from workers import vectors as packed_vectors
@@ -201,8 +201,7 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
         answer = desk.tools.embedder(desk.batch.collection).encode(list(texts.values()))
     except PipelineError as error:
         if len(items) == 1 or not _about_a_document(error):
-            for item in items:
-                desk.fail(item, Stage.EMBED, error)
+            desk.fail_together(items, Stage.EMBED, error)
             return
         middle = len(items) // 2
         _ask(desk, items[:middle], hashes, known)
@@ -214,7 +213,7 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
 
 
 def _about_a_document(error: PipelineError) -> bool:
-    return not isinstance(error, (Retryable, Unauthorised, Forbidden, Unsupported))
+    return not isinstance(error, (Retryable, Unauthorised, Forbidden, NotFound, Unsupported))
 
 
 def index(desk: Desk) -> None:
@@ -232,8 +231,7 @@ def index(desk: Desk) -> None:
         written = {outcome.document_id: outcome.written for outcome in indexing.index(store, name, [_indexed(item) for item in ready])}
     except PipelineError as error:
         if len(ready) == 1 or not _about_a_document(error):
-            for item in ready:
-                desk.fail(item, Stage.INDEX, error)
+            desk.fail_together(ready, Stage.INDEX, error)
             return
         desk.each(Stage.INDEX, ready, lambda item: _index_one(desk, item, dimension))
         return
