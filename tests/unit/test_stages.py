@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from pipeline import chunk as chunking
 from pipeline import parse as parsing
@@ -231,6 +232,19 @@ def test_waiting_for_a_shared_service_costs_no_document_an_attempt(platform: Pla
     run = begin(platform, a=markdown(1), b=markdown(2))
     assert finished(platform, run).indexed == 2
     assert not platform.failures().data
+
+
+def test_documents_that_wait_for_the_same_service_come_back_in_one_batch(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first refusal would turn a full request into one for each document."""
+    delays = iter(range(1, 100))
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: float(next(delays)))
+    counting = Counting(platform)
+    counting.fails = [Unavailable("the model server is away", dependency=True)]
+    begin(platform, **{f"d{number}": markdown(number) for number in range(5)})
+    assert step(platform, step(platform, formed(platform))) == []
+    with platform.db.read() as connection:
+        waiting = set(connection.scalars(select(schema.documents.c.next_at).where(schema.documents.c.status == "retry")))
+    assert len(waiting) == 1
 
 
 def test_a_failure_of_its_own_is_tried_again_as_often_as_the_settings_say(platform: Platform) -> None:
