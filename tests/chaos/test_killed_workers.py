@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,8 @@ def kill_node(held: Held) -> None:
     ],
 )
 def test_a_worker_killed_in_the_middle_of_a_stage_costs_nothing(
-    system: System, corpus: Path, undisturbed: Counts, request: pytest.FixtureRequest, stages: str, kill: object
+    system: System, corpus: Path, undisturbed: Counts, request: pytest.FixtureRequest, stages: str, kill: Callable[[Held], None]
 ) -> None:
-    assert callable(kill)
     tenant = request.node.callspec.id.replace(" ", "-").replace(",", "")
     run = system.ingest(corpus, tenant=tenant)
     killed = system.caught(stages, kill)
