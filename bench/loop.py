@@ -15,8 +15,9 @@ from bench.corpus import files
 from bench.cost import report, tree_cpu
 from bench.engine import arguments, settings_of
 from pipeline import chunk, embed, identity, index, parse, stores
-from pipeline.contracts import Chunk, CollectionSpec, EmbeddedChunks, IndexedDocument, ParsedDocument, SourceItem
+from pipeline.contracts import Chunk, CollectionSpec, EmbeddedChunks, IndexedDocument, ParsedDocument, SourceItem, Stage
 from pipeline.load import files as files_source
+from workers.runtime import preload
 
 CHUNKS_A_REQUEST_GROUP = 512
 IN_FLIGHT = 8
@@ -27,6 +28,8 @@ Pending = list[tuple[str, str, ParsedDocument, tuple[Chunk, ...]]]
 def main() -> None:
     given = arguments()
     settings = settings_of(given)
+    # As the workers do before they are called ready: what is built once is not part of the work.
+    preload(set(Stage), settings)
     embedder = embed.create(settings)
     chunker = chunk.create(settings.chunker, encoding=settings.tokenizer)
     store = stores.open_store(f"sqlite:///{Path(given.work).resolve()}/loop-store", writer=True)

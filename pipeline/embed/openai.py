@@ -10,7 +10,9 @@ from __future__ import annotations
 import binascii
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import cast
 
 import numpy as np
@@ -80,7 +82,10 @@ def build(settings: Settings) -> OpenAIEmbedder:
         setting=SETTING,
         key_header=provider.key_header,
     )
-    return OpenAIEmbedder(client, provider, profile(settings), dimension=settings.embedder_dimension, tokenizer=settings.tokenizer)
+    known = profile(settings)
+    return OpenAIEmbedder(
+        client, provider, known, dimension=settings.embedder_dimension, tokenizer=settings.tokenizer, in_flight=settings.worker_threads
+    )
 
 
 def _provider(name: str) -> Provider:
@@ -99,8 +104,12 @@ class _Input:
 class OpenAIEmbedder:
     """One model at one service. Vectors are given back with length 1, whatever the service's were."""
 
-    def __init__(self, client: Client, provider: Provider, known: EmbedderProfile, *, dimension: int = 0, tokenizer: str = "cl100k_base") -> None:
+    def __init__(
+        self, client: Client, provider: Provider, known: EmbedderProfile, *, dimension: int = 0, tokenizer: str = "cl100k_base", in_flight: int = 1
+    ) -> None:
         self._client = client
+        self._in_flight = in_flight
+        self._senders: ThreadPoolExecutor | None = None
         self._provider = provider
         self._profile = known
         self._asked_dimension = dimension
@@ -124,19 +133,29 @@ class OpenAIEmbedder:
 
     def close(self) -> None:
         """Close kept connections."""
+        if self._senders is not None:
+            self._senders.shutdown(cancel_futures=True)
         self._client.close()
 
     def _encode(self, texts: Sequence[str], prefix: str, role: str) -> EmbeddedChunks:
         parts: list[Vectors] = []
         tokens: int | None = 0
-        for batch in self._batches(texts, prefix):
-            vectors, used = self._request(batch, role)
+        for vectors, used in self._answers(list(self._batches(texts, prefix)), role):
             parts.append(vectors)
             tokens = None if used is None or tokens is None else tokens + used
         if not parts:
             return EmbeddedChunks(np.zeros((0, self._profile.dimension or 0), np.float32), self._profile.name, self._profile.revision, 0)
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return EmbeddedChunks(vectors, self._profile.name, self._profile.revision, tokens, requests=len(parts))
+
+    def _answers(self, batches: Sequence[list[str]], role: str) -> Iterator[tuple[Vectors, int | None]]:
+        """In order. Several requests go out at once, at most `in_flight` over all callers; what is still waiting when one fails is not sent."""
+        if len(batches) == 1 or self._in_flight == 1:
+            return (self._request(batch, role) for batch in batches)
+        with self._lock:
+            if self._senders is None:
+                self._senders = ThreadPoolExecutor(self._in_flight, thread_name_prefix="embed")
+        return self._senders.map(self._request, batches, repeat(role))
 
     def _batches(self, texts: Sequence[str], prefix: str) -> Iterator[list[str]]:
         """Full requests within both bounds; bytes stand for tokens until they do not fit, then those inputs are counted."""
