@@ -46,6 +46,7 @@ _ODD = re.compile(
 """What must be brought into its usual form first: full width, ligatures, loose accents and jamo, invisible marks."""
 
 _WIDE = {0x3000: " ", **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}}
+_WIDTH = re.compile("[\u3000\uff01-\uff5e]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _SEPARATOR = re.compile(r"[._\-'’@,]+")
@@ -61,7 +62,7 @@ def fold(text: str) -> str:
     """Traditional to Simplified Chinese (OpenCC t2s), full width to half width, lower case."""
     if text.isascii():
         return text.lower()
-    return _simplify(_SURROGATE.sub("\ufffd", text).translate(_WIDE)).lower()
+    return _simplify(_WIDTH.sub(_narrow, _SURROGATE.sub("\ufffd", text))).lower()
 
 
 def terms(text: str) -> tuple[str, str]:
@@ -143,6 +144,10 @@ def _spaced(surfaces: list[str]) -> tuple[str, str]:
     remember = max(map(len, surfaces), default=0) <= LONGEST
     pairs = list(map(_analysed if remember else _analyse, surfaces))
     return " ".join([pair[0] for pair in pairs]), " ".join([pair[1] for pair in pairs if pair[1]])
+
+
+def _narrow(match: re.Match[str]) -> str:
+    return match[0].translate(_WIDE)
 
 
 def _usual(text: str) -> str:
