@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
-from pipeline.contracts import Metadata, Scalar
+from pipeline.contracts import Metadata, Scalar, Usage
 
 T = TypeVar("T")
 
@@ -41,16 +41,8 @@ class Page(Generic[T]):
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UsageView:
-    """Tokens and calls of one part; what was not reported is None, never 0."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    requests: int = 0
-    retries: int = 0
-    cost: float | None = None
+UsageView: TypeAlias = Usage
+"""A run's costs are told in the same words as a question's."""
 
 
 @dataclass(frozen=True, slots=True)
