@@ -98,6 +98,10 @@ class _Scan:
             else:
                 number = self._special(number, line)
         self._close(count)
+        filled = [number for number, line in enumerate(self.lines) if line.strip()]
+        if filled and not self.sections:
+            # Nothing but rules: a document of text has at least one section.
+            self._add(filled[0], filled[-1], "Text")
 
     def _continues(self, number: int) -> bool:
         """Whether a blank line leaves a list open: the next line is indented or a further item."""

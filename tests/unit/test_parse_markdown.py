@@ -102,3 +102,8 @@ def test_lines_are_those_of_the_file() -> None:
 def test_fifty_megabytes_on_one_line_are_parsed() -> None:
     document = markdown("都江堰" * 5_600_000)
     assert len(document.text) == 16_800_000 and len(document.sections) == 1
+
+
+def test_a_page_of_nothing_but_rules_still_has_a_section() -> None:
+    document = markdown("***\n\n---\n")
+    assert [document.text[section.start : section.end] for section in document.sections] == ["***\n\n---"]
