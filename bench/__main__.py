@@ -39,7 +39,7 @@ def main() -> None:
             ):
                 server.reset()
                 figures = _run(module, phase, corpus, given.n, server.url, work / module)
-                figures["requests"] = server.stats()["embed_requests"]
+                figures["requests"] = server.stats()["embed"]
                 found[name].append(figures)
                 print(f"round {number + 1}, {name}: {figures}", file=sys.stderr)
             shutil.rmtree(work, ignore_errors=True)
