@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
 from pipeline.contracts import (
@@ -226,9 +225,3 @@ class Cache(Protocol):
     def flight(self, key: str, *, wait_s: float) -> AbstractContextManager[bool]:
         """Single flight over processes: True for the one who computes, False for those who waited for it."""
         ...
-
-
-class Clock(Protocol):
-    """Aware UTC now."""
-
-    def __call__(self) -> datetime: ...
