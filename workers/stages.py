@@ -130,7 +130,7 @@ def chunk(desk: Desk) -> None:
     def one(item: Item) -> None:
         work = item.work
         assert item.parsed is not None
-        item.chunks = chunking.chunk(item.parsed, work.document_id, chunker)
+        item.chunks = chunking.chunk(item.parsed, work.identity, chunker)
         if not item.chunks:
             raise Malformed(f"{work.key} holds no text", code="no_text", hint="Nothing can be searched in it; if it is a scan, run OCR on it first.")
         item.chunk_count = len(item.chunks)
@@ -139,7 +139,7 @@ def chunk(desk: Desk) -> None:
             item.keys[Stage.PARSE],
             Stage.CHUNK,
             CHUNK_VERSION,
-            identity.fingerprint({"c": options, "d": work.document_id}),
+            identity.fingerprint({"c": options, "d": work.identity}),
         )
         item.keys[Stage.CHUNK] = key
         entries.append(Entry(work.document_id, work.version, Stage.CHUNK, key, packed_chunks.dump(item.chunks)))
@@ -236,7 +236,7 @@ def index(desk: Desk) -> None:
         desk.each(Stage.INDEX, ready, lambda item: _index_one(desk, item, dimension))
         return
     for item in ready:
-        _judge(desk, item, written[item.work.document_id])
+        _judge(desk, item, written[item.work.identity])
 
 
 def _index_one(desk: Desk, item: Item, dimension: int) -> None:
@@ -255,7 +255,7 @@ def _indexed(item: Item) -> IndexedDocument:
     work = item.work
     assert item.parsed is not None and item.chunks is not None and item.vectors is not None
     return IndexedDocument(
-        document_id=work.document_id,
+        document_id=work.identity,
         version=work.version,
         key=work.key,
         title=work.title or item.parsed.title,

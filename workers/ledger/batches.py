@@ -41,6 +41,7 @@ _WORK = (
     documents.c.waits,
     documents.c.chunks,
     documents.c.route,
+    documents.c.shadow_of,
 )
 
 
@@ -48,6 +49,7 @@ def collection_row(row: Row[*tuple[Any, ...]]) -> CollectionRow:
     """A row of `collections` as the ledger's own type."""
     values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
     values["chunk_options"] = json.loads(values["chunk_options"])
+    values["paused"] = bool(values["paused"])
     return CollectionRow(**values)
 
 

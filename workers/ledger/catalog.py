@@ -30,7 +30,9 @@ def moment(seconds: float) -> datetime:
 def find(db: Database, tenant: str, name: str) -> CollectionRow:
     """Raises NotFound."""
     with db.read() as connection:
-        row = connection.execute(select(collections).where(collections.c.tenant == tenant, collections.c.name == name)).first()
+        row = connection.execute(
+            select(collections).where(collections.c.tenant == tenant, collections.c.name == name, collections.c.status == "live")
+        ).first()
     if row is None:
         raise NotFound(f"there is no collection {name!r}", hint="`dujiang collections list` shows those there are.", code="collection_not_found")
     return collection_row(row)
@@ -38,7 +40,7 @@ def find(db: Database, tenant: str, name: str) -> CollectionRow:
 
 def every(db: Database, tenant: str | None = None) -> list[CollectionRow]:
     """Collections by name; of all tenants when None."""
-    query = select(collections).order_by(collections.c.name)
+    query = select(collections).where(collections.c.status == "live").order_by(collections.c.name)
     if tenant is not None:
         query = query.where(collections.c.tenant == tenant)
     with db.read() as connection:

@@ -31,8 +31,61 @@ collections = Table(
     Column("generation", Integer, nullable=False, default=1),
     Column("revision", BigId, nullable=False, default=0),
     Column("created_at", Double, nullable=False),
-    UniqueConstraint("tenant", "name"),
+    Column("status", String(16), nullable=False, default="live"),
+    Column("paused", Integer, nullable=False, default=0),
+    UniqueConstraint("tenant", "name", "generation"),
 )
+"""`status` is "live" for the row that people mean by the name, "building" for the next generation while it is made."""
+
+generations = Table(
+    "generations",
+    metadata,
+    Column("collection_id", String(32), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("chunker", String(128), nullable=False),
+    Column("chunk_options", Text, nullable=False, default="{}"),
+    Column("tokenizer", String(32), nullable=False),
+    Column("embedder", String(128), nullable=False),
+    Column("embedder_revision", String(128), nullable=False),
+    Column("dimension", Integer),
+    Column("status", String(16), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("live_at", Double),
+    Column("retired_at", Double),
+)
+"""Every build of a collection that the store may still hold: building, live, retained or dropping."""
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("collection_id", String(32), nullable=False),
+    Column("collection", String(128), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("options", Text, nullable=False, default="{}"),
+    Column("secrets", Text, nullable=False, default=""),
+    Column("checkpoint", Text, nullable=False, default="{}"),
+    Column("cron", String(128), nullable=False, default=""),
+    Column("timezone", String(64), nullable=False, default="UTC"),
+    Column("jitter_s", Double, nullable=False, default=0.0),
+    Column("next_at", Double),
+    Column("paused", Integer, nullable=False, default=0),
+    Column("claimed_by", String(128), nullable=False, default=""),
+    Column("claimed_until", Double),
+    Column("last_run_id", BigId),
+    Column("last_at", Double),
+    Column("last_error", Text, nullable=False, default=""),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    UniqueConstraint("tenant", "name"),
+    Index("sources_due", "next_at", sqlite_where=text("next_at IS NOT NULL"), postgresql_where=text("next_at IS NOT NULL")),
+)
+"""Where documents come from again and again. `secrets` is sealed; `claimed_*` is the lease of whoever lists it now."""
+
+tenants = Table("tenants", metadata, Column("name", String(64), primary_key=True), Column("weight", Double, nullable=False, default=1.0))
+"""Shares of the workers; a tenant without a row has weight 1."""
 
 runs = Table(
     "runs",
@@ -42,6 +95,8 @@ runs = Table(
     Column("collection_id", String(32), nullable=False),
     Column("collection", String(128), nullable=False),
     Column("source", Text, nullable=False, default=""),
+    Column("source_id", String(32), nullable=False, default=""),
+    Column("kind", String(16), nullable=False, default="ingest"),
     Column("lane", String(16), nullable=False),
     Column("status", String(16), nullable=False),
     Column("scan", String(16), nullable=False, default="open"),
@@ -51,7 +106,7 @@ runs = Table(
     Column("finished_at", Double),
     Index("runs_active", "lane", "id", sqlite_where=text("finished_at IS NULL"), postgresql_where=text("finished_at IS NULL")),
 )
-"""`scan` is "open" while items are still being added, then "complete" or "incomplete"."""
+"""`kind` is ingest, sync, replay or reindex. `scan` is "open" while items are still being added, then "complete" or "incomplete"."""
 
 run_items = Table(
     "run_items",
@@ -87,6 +142,12 @@ documents = Table(
     Column("options", Text, nullable=False, default="{}"),
     Column("access", String(64), nullable=False, default=""),
     Column("run_id", BigId, nullable=False),
+    Column("source_id", String(32), nullable=False, default=""),
+    Column("shadow_of", String(32), nullable=False, default=""),
+    Column("revision_mark", Text, nullable=False, default=""),
+    Column("seen_run", BigId),
+    Column("hidden_at", Double),
+    Column("waiting_since", Double),
     Column("lane", String(16), nullable=False),
     Column("route", String(16), nullable=False),
     Column("stage", String(16), nullable=False),
@@ -123,6 +184,8 @@ documents = Table(
     Index("documents_dead", "collection_id", "updated_at", sqlite_where=text("status = 'dead'"), postgresql_where=text("status = 'dead'")),
 )
 """`version` is the one under way or done; `live_version` the one that answers.
+`shadow_of` names the document that a row of the next generation is built for. `revision_mark` is the source's own word for what it last gave,
+`seen_run` the last run whose listing held it, `hidden_at` since when nobody may see it, `waiting_since` the first failure since it last moved.
 `route` is "fused" (load, parse and chunk in one task) or "staged" (from queue to queue)."""
 
 batches = Table(

@@ -25,6 +25,8 @@ class CollectionRow:
     generation: int
     revision: int
     created_at: float
+    status: str = "live"
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,12 @@ class Work:
     waits: int
     chunks: int
     route: str
+    shadow_of: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The document's own id, also where this row builds the next generation of it: chunk ids and the store go by it."""
+        return self.shadow_of or self.document_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+# pyright: basic
+"""Sources with schedules, generations of a collection, weights of tenants, and what documents remember of their source."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+BigId: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+NAMING = {"uq": "%(table_name)s_%(column_0_name)s_%(column_1_name)s"}
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("collections", naming_convention=NAMING) as table:
+        table.add_column(sa.Column("status", sa.String(length=16), nullable=False, server_default="live"))
+        table.add_column(sa.Column("paused", sa.Integer(), nullable=False, server_default="0"))
+        postgres = op.get_bind().dialect.name == "postgresql"
+        table.drop_constraint("collections_tenant_name_key" if postgres else "collections_tenant_name", type_="unique")
+        table.create_unique_constraint("collections_tenant_name_generation_key", ["tenant", "name", "generation"])
+    op.add_column("runs", sa.Column("source_id", sa.String(length=32), nullable=False, server_default=""))
+    op.add_column("runs", sa.Column("kind", sa.String(length=16), nullable=False, server_default="ingest"))
+    op.add_column("documents", sa.Column("source_id", sa.String(length=32), nullable=False, server_default=""))
+    op.add_column("documents", sa.Column("shadow_of", sa.String(length=32), nullable=False, server_default=""))
+    op.add_column("documents", sa.Column("revision_mark", sa.Text(), nullable=False, server_default=""))
+    op.add_column("documents", sa.Column("seen_run", BigId, nullable=True))
+    op.add_column("documents", sa.Column("hidden_at", sa.Double(), nullable=True))
+    op.add_column("documents", sa.Column("waiting_since", sa.Double(), nullable=True))
+    _tables()
+
+
+def _tables() -> None:
+    op.create_table(
+        "generations",
+        sa.Column("collection_id", sa.String(length=32), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("chunker", sa.String(length=128), nullable=False),
+        sa.Column("chunk_options", sa.Text(), nullable=False),
+        sa.Column("tokenizer", sa.String(length=32), nullable=False),
+        sa.Column("embedder", sa.String(length=128), nullable=False),
+        sa.Column("embedder_revision", sa.String(length=128), nullable=False),
+        sa.Column("dimension", sa.Integer(), nullable=True),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("live_at", sa.Double(), nullable=True),
+        sa.Column("retired_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("collection_id", "generation"),
+    )
+    op.create_table(
+        "tenants",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("weight", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "sources",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("tenant", sa.String(length=64), nullable=False),
+        sa.Column("collection_id", sa.String(length=32), nullable=False),
+        sa.Column("collection", sa.String(length=128), nullable=False),
+        sa.Column("name", sa.String(length=128), nullable=False),
+        sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("options", sa.Text(), nullable=False),
+        sa.Column("secrets", sa.Text(), nullable=False),
+        sa.Column("checkpoint", sa.Text(), nullable=False),
+        sa.Column("cron", sa.String(length=128), nullable=False),
+        sa.Column("timezone", sa.String(length=64), nullable=False),
+        sa.Column("jitter_s", sa.Double(), nullable=False),
+        sa.Column("next_at", sa.Double(), nullable=True),
+        sa.Column("paused", sa.Integer(), nullable=False),
+        sa.Column("claimed_by", sa.String(length=128), nullable=False),
+        sa.Column("claimed_until", sa.Double(), nullable=True),
+        sa.Column("last_run_id", BigId, nullable=True),
+        sa.Column("last_at", sa.Double(), nullable=True),
+        sa.Column("last_error", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("tenant", "name"),
+    )
+    due = {"sqlite_where": sa.text("next_at IS NOT NULL"), "postgresql_where": sa.text("next_at IS NOT NULL")}
+    op.create_index("sources_due", "sources", ["next_at"], unique=False, **due)
+
+
+def downgrade() -> None:
+    for name in ("sources", "tenants", "generations"):
+        op.drop_table(name)
+    for column in ("waiting_since", "hidden_at", "seen_run", "revision_mark", "shadow_of", "source_id"):
+        op.drop_column("documents", column)
+    for column in ("kind", "source_id"):
+        op.drop_column("runs", column)
+    with op.batch_alter_table("collections", naming_convention=NAMING) as table:
+        table.drop_constraint("collections_tenant_name_generation_key", type_="unique")
+        table.create_unique_constraint("collections_tenant_name_key", ["tenant", "name"])
+        table.drop_column("paused")
+        table.drop_column("status")
