@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,17 +23,63 @@ from pipeline.contracts import (
     StoreQuery,
     Vectors,
 )
+from pipeline.contracts.sources import Json, ScanEvent, SourceCheck
+
+
+class Surroundings(Protocol):
+    """What a connector is given instead of reaching for it: a clock, waiting, limits and a store that all workers share."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait inside a scan. Raises Cancelled when the run was stopped meanwhile."""
+        ...
+
+    def check(self) -> None:
+        """Raises Cancelled when the run was stopped. Called between requests."""
+        ...
+
+    def acquire(self, route: str, *, rate: float, burst: float, slots: int = 0) -> AbstractContextManager[None]:
+        """Permission for one request on a route of this source, shared by all workers: `rate` requests a second, `slots` at once (0: any).
+
+        Raises RateLimited with the time to wait when that is longer than a moment.
+        """
+        ...
+
+    def blocked(self, route: str, seconds: float) -> None:
+        """The source said 429: nobody asks on this route for so long."""
+        ...
+
+    def shared(self, name: str, make: Callable[[], tuple[str, float]], *, stale: str = "") -> str:
+        """A value all workers share (an access token), made by one of them: `make` gives it with its life in seconds.
+
+        With `stale` the stored value is replaced if it still is that one.
+        """
+        ...
 
 
 class Connector(Protocol):
-    """Authenticates, lists and downloads. Never parses."""
+    """Authenticates, lists and downloads. Never parses. Made anew for every run from a `SourceSpec` and its `Surroundings`.
 
-    def scan(self) -> Iterator[SourceItem]:
-        """Yield what the source holds now. Raises Retryable or Rejected when the listing is incomplete."""
+    Optional methods, found by name: ``probe(keys) -> Mapping[str, Presence]`` asks for single items, ``decode_hint(headers, body) -> list[str]``
+    turns an event of the source into the keys to look at.
+    """
+
+    def validate(self) -> list[SourceCheck]:
+        """Try the credentials and name what is missing. Raises Retryable when the source does not answer."""
+        ...
+
+    def scan(self, checkpoint: Json) -> Iterator[ScanEvent]:
+        """List what the source holds now, from a mark (empty: from the start). After a crash it may repeat items, never skip any.
+
+        A scope that cannot be listed is a `ScopeFailed`, not an exception. Raises Unauthorised when nothing can be asked at all, Cancelled.
+        """
         ...
 
     def fetch(self, item: SourceItem) -> RawDocument:
-        """Download one item; idempotent. Raises Gone, Forbidden, TooLarge, Retryable."""
+        """Download one item; idempotent. Raises Unchanged, Gone, Forbidden, Unsupported, TooLarge, Malformed, Retryable."""
         ...
 
 

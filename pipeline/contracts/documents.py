@@ -79,6 +79,20 @@ class CrawledDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class Asset:
+    """An image or attachment of a document, and what became of it; it never blocks its document."""
+
+    name: str
+    reference: str
+    """Token or address at the source."""
+    kind: str = "image"
+    """image, file."""
+    state: str = "stored"
+    """stored, pending, forbidden, too_large, failed, external."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RawDocument:
     """Bytes as downloaded, before any interpretation."""
 
@@ -90,6 +104,7 @@ class RawDocument:
     charset: str = ""
     """As declared by the source; a hint."""
     crawled: CrawledDocument | None = None
+    assets: tuple[Asset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

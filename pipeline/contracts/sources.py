@@ -1,0 +1,109 @@
+"""What a scan of a source yields: slim entries, evidence of what is gone, and how far each scope was listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from pipeline.contracts.documents import SourceItem
+
+Json: TypeAlias = Mapping[str, object]
+"""What a connector wants to find again: plain JSON values, a few kilobytes."""
+
+
+class Evidence(StrEnum):
+    """Why an item is said to be gone."""
+
+    DELETED = "deleted"
+    TRASHED = "trashed"
+    GONE = "gone"
+    UNPUBLISHED = "unpublished"
+    OUT_OF_SCOPE = "out_of_scope"
+
+
+class Presence(StrEnum):
+    """What the source says of one key when asked."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    FORBIDDEN = "forbidden"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One item that the source holds now."""
+
+    item: SourceItem
+    scope: str = ""
+    """The folder, space or site whose listing held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The source itself says that an item is gone: no inference from absence."""
+
+    key: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLost:
+    """The item exists, but we may not read it any more: hidden at once, deleted only by a person."""
+
+    key: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeDone:
+    """A scope was listed to its end."""
+
+    scope: str
+    count: int
+    delta: bool = False
+    """True when only changes were listed, so that absence from it means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeFailed:
+    """A scope could not be listed to its end: nothing of it may be taken for deleted."""
+
+    scope: str
+    code: str
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Everything before this event was handed over; a scan may be taken up again from here."""
+
+    checkpoint: Json
+
+
+ScanEvent: TypeAlias = Listed | Tombstone | AccessLost | ScopeDone | ScopeFailed | Mark
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCheck:
+    """One finding of `validate`."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """One configured source, secrets opened."""
+
+    source_id: str
+    kind: str
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    """E.g. ``folder_token``, ``entry_url``, ``max_pages``."""
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """E.g. ``app_id``, ``app_secret``, ``token``."""
