@@ -15,7 +15,8 @@ settings.register_profile("gate", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("gate")
 
-pytest_plugins = [name for name in ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.servers.redis") if find_spec(name)]
+SERVERS = ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.servers.rabbitmq", "tests.servers.redis")
+pytest_plugins = [name for name in SERVERS if find_spec(name)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 
+import amqp
 import psycopg
 import pytest
 import redis
 
 from tests.house.tree import ROOT
 from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import RedisServer, endless_keys
 
 
@@ -106,3 +108,11 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_rabbitmq_has_virtual_hosts_of_its_own_for_every_user(rabbitmq: RabbitMQ) -> None:
+    one, other = rabbitmq.fresh(), rabbitmq.fresh()
+    with rabbitmq.connect(one) as here, rabbitmq.connect(other) as there:
+        here.channel().queue_declare("only.here", auto_delete=False)
+        with pytest.raises(amqp.NotFound):
+            there.channel().queue_declare("only.here", passive=True)
