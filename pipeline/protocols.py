@@ -74,7 +74,11 @@ class Connector(Protocol):
     def scan(self, checkpoint: Json) -> Iterator[ScanEvent]:
         """List what the source holds now, from a mark (empty: from the start). After a crash it may repeat items, never skip any.
 
-        A scope that cannot be listed is a `ScopeFailed`, not an exception. Raises Unauthorised when nothing can be asked at all, Cancelled.
+        A scan that has ended is not taken up again: the next one gets an empty mark, or ``{"since": …}`` alone where the last mark had that key,
+        for connectors that list changes only and say so by `ScopeDone.delta`.
+
+        A scope that cannot be listed is a `ScopeFailed`, not an exception. Raises Unauthorised when nothing can be asked at all, Retryable
+        when it shall be taken up from the last mark later, Cancelled.
         """
         ...
 

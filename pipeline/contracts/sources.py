@@ -107,3 +107,33 @@ class SourceSpec:
     """E.g. ``folder_token``, ``entry_url``, ``max_pages``."""
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """E.g. ``app_id``, ``app_secret``, ``token``."""
+    max_bytes: int = 200_000_000
+    """Largest item that the house takes; raise TooLarge without downloading the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOption:
+    """One thing that a source of some kind can be told."""
+
+    name: str
+    """Lower case with underscores; ``--folder-token`` on the command line for ``folder_token``."""
+    about: str
+    required: bool = False
+    secret: bool = False
+    """Sealed in the ledger, and never shown again."""
+    scope: bool = False
+    """Says what is listed: after a change, what lies outside is out of scope, and a scan begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """A kind of source: what it needs to be told, and who makes its connector."""
+
+    name: str
+    about: str
+    """One line for `--help`."""
+    factory: str
+    """``module:function``, imported on first use: ``function(spec: SourceSpec, around: Surroundings) -> Connector``."""
+    options: tuple[SourceOption, ...] = ()
+    local: bool = False
+    """Reads this machine, so that only an administrator may set it up over HTTP."""

@@ -1,0 +1,85 @@
+"""Kinds of sources: what each needs to be told, and where its connector is.
+
+Others add a connector in a package of their own, by an entry point of the group ``dujiang.connectors`` that names a `SourceKind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import cast
+
+from pipeline import registry
+from pipeline.contracts.sources import SourceKind, SourceOption, SourceSpec
+from pipeline.errors import BadRequest, Unsupported
+from pipeline.protocols import Connector, Surroundings
+
+GROUP = "dujiang.connectors"
+
+KINDS: Mapping[str, SourceKind] = MappingProxyType(
+    {
+        "folder": SourceKind(
+            "folder",
+            "A folder on this machine, looked through again and again.",
+            "pipeline.load.folder:create",
+            (SourceOption("path", "Absolute path of the folder.", required=True, scope=True),),
+            local=True,
+        ),
+    }
+)
+"""Kinds that come with the house."""
+
+
+def kinds() -> dict[str, SourceKind]:
+    """Every kind that is installed, by name. An entry point that cannot be imported is left out; `kind` says why."""
+    found = dict(KINDS)
+    for entry in entry_points(group=GROUP):
+        try:
+            found.setdefault(entry.name, cast("SourceKind", entry.load()))
+        except (ImportError, AttributeError):
+            continue
+    return dict(sorted(found.items()))
+
+
+def kind(name: str) -> SourceKind:
+    """Raises Unsupported, naming the kinds there are."""
+    if name in KINDS:
+        return KINDS[name]
+    for entry in entry_points(group=GROUP, name=name):
+        try:
+            return cast("SourceKind", entry.load())
+        except (ImportError, AttributeError) as error:
+            raise Unsupported(
+                f"the connector {name!r} of {entry.value} cannot be loaded ({type(error).__name__})",
+                hint="Install or repair its package.",
+                code="broken_connector",
+            ) from error
+    raise Unsupported(f"there is no kind of source {name!r}", hint=f"Use one of: {', '.join(kinds())}.", code="unknown_kind")
+
+
+def check(described: SourceKind, given: Mapping[str, str]) -> None:
+    """Raises BadRequest naming an option that is unknown, missing or empty. `given` holds options and secrets alike."""
+    known = {option.name: option for option in described.options}
+    for name in given:
+        if name not in known:
+            raise BadRequest(
+                f"a source of kind {described.name!r} has no option {name!r}",
+                hint=f"Use: {', '.join(known) or 'none'}.",
+                pointer=f"/options/{name}",
+                code="unknown_option",
+            )
+    for option in described.options:
+        if option.required and not given.get(option.name, "").strip():
+            raise BadRequest(
+                f"a source of kind {described.name!r} needs {option.name}",
+                hint=option.about,
+                pointer=f"/{'secrets' if option.secret else 'options'}/{option.name}",
+                code="missing_option",
+            )
+
+
+def create(spec: SourceSpec, around: Surroundings) -> Connector:
+    """The connector of a source. Raises Unsupported for a kind that is not installed, BadRequest for options that make no sense."""
+    described = kind(spec.kind)
+    return cast("Connector", registry.find({spec.kind: described.factory}, spec.kind, what="connector")(spec, around))
