@@ -31,6 +31,39 @@ def upgrade() -> None:
     op.add_column("documents", sa.Column("hidden_at", sa.Double(), nullable=True))
     op.add_column("documents", sa.Column("waiting_since", sa.Double(), nullable=True))
     _tables()
+    _watching()
+
+
+def _waiting(*columns: str) -> None:
+    op.drop_index("documents_waiting", "documents")
+    where = sa.text("status IN ('ready', 'retry')")
+    op.create_index("documents_waiting", "documents", list(columns), unique=False, sqlite_where=where, postgresql_where=where)
+
+
+def _watching() -> None:
+    """What status and metrics count goes into indexes; who works here, and what was counted before rows were tidied away, into tables."""
+    _waiting("run_id", "stage", "id", "status", "route", "updated_at")
+    where = sa.text("status IN ('done', 'skipped', 'cancelled')")
+    op.create_index("documents_finished", "documents", ["status"], unique=False, sqlite_where=where, postgresql_where=where)
+    op.create_table(
+        "nodes",
+        sa.Column("name", sa.String(length=128), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("queues", sa.Text(), nullable=False),
+        sa.Column("code_version", sa.String(length=32), nullable=False),
+        sa.Column("clock", sa.Double(), nullable=False),
+        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.Column("progress_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "tallies",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("labels", sa.String(length=255), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "labels"),
+    )
 
 
 def _tables() -> None:
@@ -82,12 +115,14 @@ def _tables() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("tenant", "name"),
     )
-    due = {"sqlite_where": sa.text("next_at IS NOT NULL"), "postgresql_where": sa.text("next_at IS NOT NULL")}
-    op.create_index("sources_due", "sources", ["next_at"], unique=False, **due)
+    due = sa.text("next_at IS NOT NULL")
+    op.create_index("sources_due", "sources", ["next_at"], unique=False, sqlite_where=due, postgresql_where=due)
 
 
 def downgrade() -> None:
-    for name in ("sources", "tenants", "generations"):
+    op.drop_index("documents_finished", "documents")
+    _waiting("run_id", "stage", "id")
+    for name in ("tallies", "nodes", "sources", "tenants", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
