@@ -16,6 +16,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pipeline.errors import BadRequest
 
+ALLOCATOR: Mapping[str, str] = {
+    "MALLOC_MMAP_THRESHOLD_": "67108864",
+    "MALLOC_TRIM_THRESHOLD_": "134217728",
+    "MALLOC_TOP_PAD_": "4194304",
+}
+"""For glibc: a batch's vectors and texts are kept for the next batch instead of being returned to the kernel and faulted in again."""
+
 SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key"})
 
 SECOND_CHOICE: Mapping[str, tuple[str, ...]] = {
@@ -217,4 +224,4 @@ def _toml(path: Path) -> tuple[str, Mapping[str, object]]:
 def child_environment(settings: Settings) -> dict[str, str]:
     """The environment of a process that shall see the same settings: this one's, with every value of ours spelt out."""
     own = {f"DUJIANG_{f.name.upper()}": str(getattr(settings, f.name)) for f in fields(Settings) if getattr(settings, f.name) != ""}
-    return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
+    return {**ALLOCATOR, **os.environ, **own, "PYTHONUNBUFFERED": "1"}

@@ -16,6 +16,15 @@ from workers.ledger import refs as references
 from workers.ledger.engine import Database
 from workers.ledger.work import Advance, Batch, CollectionRow, Outcome, Ref, Setback, Spent, Work
 
+_NEEDED: Mapping[Stage, tuple[Stage, ...]] = {
+    Stage.LOAD: (Stage.LOAD,),
+    Stage.PARSE: (Stage.LOAD,),
+    Stage.CHUNK: (Stage.PARSE,),
+    Stage.EMBED: (Stage.CHUNK,),
+    Stage.INDEX: (Stage.PARSE, Stage.CHUNK, Stage.EMBED),
+}
+"""First stage of a batch → earlier outputs that it reads."""
+
 
 class Tools(Protocol):
     """What the stages work with; `workers.runtime` builds it, once a process."""
@@ -64,6 +73,8 @@ class Item:
     raw: RawDocument | None = None
     parsed: ParsedDocument | None = None
     chunks: tuple[Chunk, ...] | None = None
+    searched: Sequence[str] = ()
+    """What is embedded of each chunk."""
     vectors: Vectors | None = None
     reached: Stage | None = None
     setback: Setback | None = None
@@ -151,7 +162,7 @@ class Desk:
 
     def _payloads(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
         if self._stored is None:
-            self._stored = references.of_batch(self.tools.db, self.batch.id)
+            self._stored = references.of_batch(self.tools.db, self.batch.id, _NEEDED[self.batch.stages[0]])
         found = {name: ref for (of, name), ref in self._stored.items() if of is stage}
         present: list[Item] = []
         for item in items:

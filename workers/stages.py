@@ -96,7 +96,7 @@ def _as_chunks(item: Item, data: bytes) -> None:
 
 
 def _as_searched(item: Item, data: bytes) -> None:
-    item.chunks = packed_chunks.load(data, terms=False)
+    item.searched = packed_chunks.searched(data)
 
 
 def _as_vectors(item: Item, data: bytes) -> None:
@@ -155,7 +155,7 @@ def embed(desk: Desk) -> None:
     embedder = desk.tools.embedder(desk.batch.collection)
     revision = embedder.profile.revision
     known = _known_vectors(desk, revision)
-    hashes = {item.work.document_id: [identity.text_hash(chunk.searched) for chunk in item.chunks or ()] for item in desk.alive()}
+    hashes = {item.work.document_id: list(map(identity.text_hash, item.searched)) for item in desk.alive()}
     mine = batches.held(desk.tools.db, desk.batch)
     _ask(desk, [item for item in desk.alive() if item.work.document_id in mine], hashes, known)
     entries: list[Entry] = []
@@ -192,9 +192,9 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
     """Embed what is new. A request that is refused is halved until the document at fault stands alone."""
     texts: dict[str, str] = {}
     for item in items:
-        for chunk, digest in zip(item.chunks or (), hashes[item.work.document_id], strict=True):
+        for text, digest in zip(item.searched, hashes[item.work.document_id], strict=True):
             if digest not in known:
-                texts.setdefault(digest, chunk.searched)
+                texts.setdefault(digest, text)
     if not texts:
         return
     try:

@@ -11,6 +11,8 @@ from pipeline.contracts import Chunk
 from pipeline.errors import Malformed
 
 FORMAT = 1
+_TEXT, _SEARCH_TEXT = 4, 9
+"""Places in a row."""
 
 
 def dump(chunks: Sequence[Chunk]) -> bytes:
@@ -18,20 +20,27 @@ def dump(chunks: Sequence[Chunk]) -> bytes:
     return wire.pack((FORMAT, wire.pack([_row(chunk) for chunk in chunks]), wire.pack([(chunk.words, chunk.grams) for chunk in chunks])))
 
 
-def load(data: bytes, *, terms: bool = True) -> tuple[Chunk, ...]:
-    """The chunks; without `terms` their `words` and `grams` are left empty.
+def load(data: bytes) -> tuple[Chunk, ...]:
+    """The chunks. Raises BrokenContract or Malformed when the bytes are not what `dump` writes."""
+    rows, packed_terms = _opened(data)
+    found = cast("tuple[tuple[str, str], ...]", wire.unpack(packed_terms))
+    return tuple(_chunk(row, words, grams) for row, (words, grams) in zip(rows, found, strict=True))
 
-    Raises BrokenContract or Malformed when the bytes are not what `dump` writes.
-    """
+
+def searched(data: bytes) -> list[str]:
+    """`Chunk.searched` of each, which is all that embedding needs. Raises as `load` does."""
+    return [row[_SEARCH_TEXT] or row[_TEXT] for row in _opened(data)[0]]
+
+
+def _opened(data: bytes) -> tuple[tuple[tuple[Any, ...], ...], bytes]:
+    """(rows, terms still packed)."""
     content = wire.unpack(data)
     if not isinstance(content, tuple) or len(cast("tuple[object, ...]", content)) != 3:
         raise Malformed("a chunk artifact cannot be read", code="artifact_damaged", hint="Ingest the document again.")
     form, packed, packed_terms = cast("tuple[int, bytes, bytes]", content)
     if form != FORMAT:
         raise Malformed(f"a chunk artifact has format {form}", code="artifact_format", hint="Ingest the document again.")
-    rows = cast("tuple[tuple[Any, ...], ...]", wire.unpack(packed))
-    found = cast("tuple[tuple[str, str], ...]", wire.unpack(packed_terms)) if terms else (("", ""),) * len(rows)
-    return tuple(_chunk(row, words, grams) for row, (words, grams) in zip(rows, found, strict=True))
+    return cast("tuple[tuple[Any, ...], ...]", wire.unpack(packed)), packed_terms
 
 
 def _chunk(row: tuple[Any, ...], words: str, grams: str) -> Chunk:

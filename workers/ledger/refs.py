@@ -22,12 +22,25 @@ def of(db: Database, stage: Stage, versions: Mapping[str, int]) -> dict[str, Ref
     return {row.document_id: _ref(row) for row in rows if row.version == versions[row.document_id]}
 
 
-def of_batch(db: Database, batch_id: int) -> dict[tuple[Stage, str], Ref]:
-    """(stage, document id) → output, for the present version of every document that hangs on a batch."""
+_REF = (
+    artifact_refs.c.document_id,
+    artifact_refs.c.version,
+    artifact_refs.c.stage,
+    artifact_refs.c.key,
+    artifact_refs.c.pack,
+    artifact_refs.c.start,
+    artifact_refs.c.length,
+)
+_STAGES: Mapping[str, Stage] = {stage.value: stage for stage in Stage}
+
+
+def of_batch(db: Database, batch_id: int, stages: Sequence[Stage]) -> dict[tuple[Stage, str], Ref]:
+    """(stage, document id) → output of one of `stages`, for the present version of every document that hangs on a batch."""
     same = and_(documents.c.id == artifact_refs.c.document_id, documents.c.version == artifact_refs.c.version)
     with db.read() as connection:
-        rows = connection.execute(select(artifact_refs).join(documents, same).where(documents.c.batch_id == batch_id)).all()
-    found = map(_ref, rows)
+        query = select(*_REF).join(documents, same).where(documents.c.batch_id == batch_id, artifact_refs.c.stage.in_([s.value for s in stages]))
+        rows = connection.execute(query).all()
+    found = (Ref(document, version, _STAGES[stage], *rest) for document, version, stage, *rest in rows)
     return {(ref.stage, ref.document_id): ref for ref in found}
 
 
