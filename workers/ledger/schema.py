@@ -77,12 +77,15 @@ sources = Table(
     Column("last_run_id", BigId),
     Column("last_at", Double),
     Column("last_error", Text, nullable=False, default=""),
+    Column("held", Integer, nullable=False, default=0),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     UniqueConstraint("tenant", "name"),
     Index("sources_due", "next_at", sqlite_where=text("next_at IS NOT NULL"), postgresql_where=text("next_at IS NOT NULL")),
 )
-"""Where documents come from again and again. `secrets` is sealed; `claimed_*` is the lease of whoever lists it now."""
+"""Where documents come from again and again. `secrets` is sealed; `claimed_*` is the lease of whoever lists it now,
+and without an owner the time before which nobody may. `paused` is 2 where a refusal of its credentials stopped it. `held` counts what a mass
+disappearance would delete, until a person approves."""
 
 tenants = Table("tenants", metadata, Column("name", String(64), primary_key=True), Column("weight", Double, nullable=False, default=1.0))
 """Shares of the workers; a tenant without a row has weight 1."""
@@ -146,6 +149,7 @@ documents = Table(
     Column("shadow_of", String(32), nullable=False, default=""),
     Column("revision_mark", Text, nullable=False, default=""),
     Column("seen_run", BigId),
+    Column("absence", String(16), nullable=False, default=""),
     Column("hidden_at", Double),
     Column("waiting_since", Double),
     Column("lane", String(16), nullable=False),
@@ -183,6 +187,8 @@ documents = Table(
         sqlite_where=text("status IN ('ready', 'retry')"),
         postgresql_where=text("status IN ('ready', 'retry')"),
     ),
+    Index("documents_source", "source_id", "seen_run", sqlite_where=text("source_id <> ''"), postgresql_where=text("source_id <> ''")),
+    Index("documents_absent", "source_id", "absence", sqlite_where=text("absence <> ''"), postgresql_where=text("absence <> ''")),
     Index("documents_batch", "batch_id", sqlite_where=text("batch_id IS NOT NULL"), postgresql_where=text("batch_id IS NOT NULL")),
     Index(
         "documents_finished",
@@ -194,7 +200,8 @@ documents = Table(
 )
 """`version` is the one under way or done; `live_version` the one that answers.
 `shadow_of` names the document that a row of the next generation is built for. `revision_mark` is the source's own word for what it last gave,
-`seen_run` the last run whose listing held it, `hidden_at` since when nobody may see it, `waiting_since` the first failure since it last moved.
+`seen_run` the last run whose listing held it, `absence` why it is to be deleted, `hidden_at` since when nobody may see it, `waiting_since` the
+first failure since it last moved.
 `route` is "fused" (load, parse and chunk in one task) or "staged" (from queue to queue).
 The indexes hold what is counted for status and metrics, so that a count reads no row."""
 

@@ -28,6 +28,7 @@ def upgrade() -> None:
     op.add_column("documents", sa.Column("shadow_of", sa.String(length=32), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("revision_mark", sa.Text(), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("seen_run", BigId, nullable=True))
+    op.add_column("documents", sa.Column("absence", sa.String(length=16), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("hidden_at", sa.Double(), nullable=True))
     op.add_column("documents", sa.Column("waiting_since", sa.Double(), nullable=True))
     _tables()
@@ -110,6 +111,7 @@ def _tables() -> None:
         sa.Column("last_run_id", BigId, nullable=True),
         sa.Column("last_at", sa.Double(), nullable=True),
         sa.Column("last_error", sa.Text(), nullable=False),
+        sa.Column("held", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -117,14 +119,18 @@ def _tables() -> None:
     )
     due = sa.text("next_at IS NOT NULL")
     op.create_index("sources_due", "sources", ["next_at"], unique=False, sqlite_where=due, postgresql_where=due)
+    of_source, absent = sa.text("source_id <> ''"), sa.text("absence <> ''")
+    op.create_index("documents_source", "documents", ["source_id", "seen_run"], unique=False, sqlite_where=of_source, postgresql_where=of_source)
+    op.create_index("documents_absent", "documents", ["source_id", "absence"], unique=False, sqlite_where=absent, postgresql_where=absent)
 
 
 def downgrade() -> None:
-    op.drop_index("documents_finished", "documents")
+    for name in ("documents_finished", "documents_source", "documents_absent"):
+        op.drop_index(name, "documents")
     _waiting("run_id", "stage", "id")
     for name in ("tallies", "nodes", "sources", "tenants", "generations"):
         op.drop_table(name)
-    for column in ("waiting_since", "hidden_at", "seen_run", "revision_mark", "shadow_of", "source_id"):
+    for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
     for column in ("kind", "source_id"):
         op.drop_column("runs", column)
