@@ -23,11 +23,12 @@ ALLOCATOR: Mapping[str, str] = {
 }
 """For glibc: a batch's vectors and texts are kept for the next batch instead of being returned to the kernel and faulted in again."""
 
-SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key"})
+SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key", "flower_auth"})
 
 SECOND_CHOICE: Mapping[str, tuple[str, ...]] = {
     "redis_url": ("REDIS_URL",),
     "store_url": ("ELASTICSEARCH_URL",),
+    "otel_endpoint": ("OTEL_EXPORTER_OTLP_ENDPOINT",),
     "embedder_base_url": ("OPENAI_BASE_URL",),
     "embedder_api_key": ("OPENAI_API_KEY",),
     "llm_base_url": ("OPENAI_BASE_URL",),
@@ -46,6 +47,8 @@ class Settings:
     """Empty: an own server is started when needed."""
     broker_url: str = ""
     """Empty: Redis is the broker."""
+    broker_queues: str = "classic"
+    """Or quorum: replicated over RabbitMQ's nodes."""
     ledger_url: str = ""
     artifacts_url: str = ""
     store_url: str = ""
@@ -73,6 +76,14 @@ class Settings:
     """Seconds an answer is kept; 0 turns the answer cache off."""
     log_level: str = "info"
     log_format: str = "text"
+    flower_auth: str = ""
+    """user:password that Flower asks for; empty: nothing, on loopback only."""
+    metrics_collections: bool = False
+    """Break documents in the metrics down by collection: a series for each of them."""
+    otel_endpoint: str = ""
+    """Where traces go, over OTLP and HTTP; empty: nowhere. Needs the extra dujiang[otel]."""
+    otel_ratio: float = 1.0
+    """Share of documents that are traced."""
     worker_processes: int = 0
     """Processes for parse and chunk; 0: one per core, four at most."""
     worker_threads: int = 8

@@ -24,7 +24,7 @@ def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
     url = settings.broker_url or broker.with_db(redis_url or settings.redis_url, broker.QUEUE_DB)
     app = Celery("dujiang", broker=url, set_as_current=False)
     app.conf.update(
-        task_queues=[Queue(name, Exchange(EXCHANGE, type="direct"), routing_key=name, durable=True) for name in queues.all_queues()],
+        task_queues=[_queue(name, settings) for name in queues.all_queues()],
         task_default_queue=queues.all_queues()[0],
         task_create_missing_queues=False,
         task_acks_late=True,
@@ -55,9 +55,15 @@ def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
     return app
 
 
+def _queue(name: str, settings: Settings) -> Queue:
+    quorum = settings.broker_queues == "quorum" and not broker.is_redis(settings)
+    options = {"x-queue-type": "quorum"} if quorum else None
+    return Queue(name, Exchange(EXCHANGE, type="direct"), routing_key=name, durable=True, queue_arguments=options)
+
+
 def _transport(settings: Settings) -> dict[str, object]:
-    if settings.broker_url and not settings.broker_url.startswith("redis"):
-        return {"confirm_publish": True}
+    if not broker.is_redis(settings):
+        return {"confirm_publish": True, "read_timeout": 30, "write_timeout": 30}
     return {
         "visibility_timeout": int(settings.stage_deadline_s * MARGIN),
         "unacked_restore_interval": 10,
@@ -77,6 +83,7 @@ class Publisher:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._local = threading.local()
+        self._hint = "Start the broker, or correct DUJIANG_BROKER_URL or DUJIANG_REDIS_URL; without either `dujiang up` starts its own Redis server."
 
     def __call__(self, issues: list[Issue]) -> None:
         """Send one message per batch: its id and token, nothing else. Raises Unavailable when the broker is away.
@@ -112,6 +119,6 @@ class Publisher:
         except broken as error:
             connection.collect(0.1)
             raise Unavailable(
-                f"the broker does not answer: {type(error).__name__}", dependency=True, hint=broker.HINT, code="broker_unavailable"
+                f"the broker does not answer: {type(error).__name__}", dependency=True, hint=self._hint, code="broker_unavailable"
             ) from error
         self._local.connection = connection

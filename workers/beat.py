@@ -39,6 +39,7 @@ def run(settings: Settings) -> None:
         log.info("feeding and sweeping")
         while not stopped.is_set():
             stopped.wait(_turn(keeper))
+        keeper.close()
     finally:
         runtime.close()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
 from workers.feeder import Feeder
-from workers.ledger import forming, refs, stalls, sweeping
+from workers.ledger import forming, nodes, refs, stalls, sweeping
+from workers.processes import node_name
 from workers.runtime import Runtime
 from workers.sweep import sweep
 
@@ -24,7 +26,8 @@ class Housekeeping:
 
     def __init__(self, feeder: Feeder, runtime: Runtime) -> None:
         self._feeder, self._runtime = feeder, runtime
-        self._swept = self._looked = 0.0
+        self._swept = self._looked = self._said = 0.0
+        self._name = node_name(runtime.node, os.getpid())
         self._tidied = time.monotonic()
 
     def turn(self) -> None:
@@ -35,9 +38,23 @@ class Housekeeping:
         if now - self._swept >= SWEEP_EVERY_S:
             self._swept = now
             sweep(self._feeder, self._runtime.broker)
+            self._announce(now)
         if now - self._tidied >= TIDY_EVERY_S:
             self._tidied = now
             tidy(self._runtime)
+
+    def _announce(self, now: float) -> None:
+        """Metrics tell from it how long ago somebody swept."""
+        if now - self._said >= nodes.EVERY_S:
+            self._said = now
+            nodes.announce(self._feeder.db, self._name, self._runtime.node, os.getpid(), progress=True)
+
+    def close(self) -> None:
+        """Say that it ends; a ledger that is away will forget it by itself."""
+        try:
+            nodes.withdraw(self._feeder.db, self._name)
+        except Unavailable:
+            return
 
     def stuck(self, mine: Sequence[str]) -> list[str]:
         """Nodes of `mine` whose queues hold work and that have neither taken nor finished any for a minute, though alive."""
@@ -46,13 +63,13 @@ class Housekeeping:
             return []
         self._looked = now
         try:
-            nodes = self._runtime.broker.nodes()
+            living = nodes.living(self._runtime.db)
         except Unavailable:
             return []
         waiting, busy = stalls.waiting(self._runtime.db, STUCK_S), stalls.owners(self._runtime.db)
         found: list[str] = []
-        for node in nodes:
-            idle = time.time() - node.progress_at > STUCK_S
+        for node in living:
+            idle = node.progress_s > STUCK_S
             if node.name in mine and idle and waiting & set(node.queues) and not any(owner.startswith(f"{node.name}:") for owner in busy):
                 found.append(node.name)
         return found

@@ -16,7 +16,7 @@ from pipeline.identity import index_name
 from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store
 from pipeline.settings import Settings
 from workers.artifacts import Artifacts
-from workers.broker import CACHE_DB, RedisBroker, connect
+from workers.broker import CACHE_DB, Broker, connect, open_broker
 from workers.ledger.engine import Database
 from workers.ledger.work import CollectionRow
 
@@ -100,8 +100,8 @@ class Runtime:
         chunk.create(spec, encoding=self.settings.tokenizer, options=options)
 
     @cached_property
-    def broker(self) -> RedisBroker:
-        return RedisBroker(self.settings)
+    def broker(self) -> Broker:
+        return open_broker(self.settings, self.db)
 
     @cached_property
     def _guard(self) -> Guard:

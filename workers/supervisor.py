@@ -14,9 +14,9 @@ from pipeline.contracts import Stage
 from pipeline.errors import PipelineError, Unavailable
 from pipeline.settings import Settings, child_environment, load
 from workers import app as application
-from workers import processes, queues, runfile, server, tasks
+from workers import broker, processes, queues, runfile, server, tasks
 from workers.housekeeping import Housekeeping
-from workers.ledger import sweeping
+from workers.ledger import nodes, sweeping
 from workers.processes import Child
 from workers.runtime import Runtime
 
@@ -75,6 +75,7 @@ class Supervisor:
         self._ways_in, self._echo = ways_in, echo
         self._children: list[Child] = []
         self._plans: list[Plan] = []
+        self._keeper: Housekeeping | None = None
         self._stopping = False
 
     def run(self) -> None:
@@ -94,7 +95,8 @@ class Supervisor:
 
     def _start(self, before: Sequence[runfile.Entry]) -> None:
         redis: Child | None = None
-        if not self.settings.redis_url:
+        # Where RabbitMQ carries the messages, a Redis of this host's own would share limits and answers with nobody.
+        if not self.settings.redis_url and broker.is_redis(self.settings):
             redis, url = server.start(self.settings, self._echo)
             self._children.append(redis)
             self.settings = replace(self.settings, redis_url=url)
@@ -128,7 +130,7 @@ class Supervisor:
         """A queue that nobody consumes is refused at start: its documents would wait for ever."""
         until = time.monotonic() + READY_S
         while not self._stopping:
-            silent = [queue for queue, number in self._runtime.broker.consumers().items() if not number]
+            silent = [queue for queue, number in broker.consumers(self._runtime.broker, self._runtime.db).items() if not number]
             if not silent:
                 return
             dead = [child for child in self._children if child.role == "worker" and not child.running()]
@@ -138,6 +140,7 @@ class Supervisor:
             time.sleep(0.05)
 
     def _watch(self) -> None:
+        assert self._keeper is not None
         while not self._stopping:
             self._revive()
             try:
@@ -177,6 +180,7 @@ class Supervisor:
     def _take_over(self, child: Child) -> bool:
         """End its leases; True when it held one."""
         try:
+            nodes.withdraw(self._runtime.db, child.node)
             ended, issues = sweeping.orphaned(self._runtime.db, f"{child.node}:")
         except Unavailable as error:
             self._say(error.detail)
@@ -200,12 +204,15 @@ class Supervisor:
             processes.stop([child for child in self._children if child.role in role], grace_s=GRACE_S)
             if "worker" in role:
                 self._give_back()
+        if self._keeper is not None:
+            self._keeper.close()
         runfile.clear(self.settings.home)
 
     def _give_back(self) -> None:
         for child in [child for child in self._children if child.role == "worker"]:
             try:
                 sweeping.given_back(self._runtime.db, f"{child.node}:")
+                nodes.withdraw(self._runtime.db, child.node)
             except Unavailable as error:
                 self._say(error.detail)
 

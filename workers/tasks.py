@@ -19,12 +19,11 @@ from workers import app as application
 from workers import feeder as feeding
 from workers import queues
 from workers.feeder import Feeder
-from workers.ledger import losses
+from workers.ledger import losses, nodes
 from workers.runtime import Runtime
 from workers.stage import run_stage
 
 log = logging.getLogger("dujiang.tasks")
-ANNOUNCE_EVERY_S = 5.0
 FEED_EVERY_S = 0.3
 REAP_EVERY_S = 0.5
 
@@ -36,7 +35,7 @@ class Crew:
         self._settings, self._app, self._node = settings, app, node
         self._lock = threading.Lock()
         self._made: tuple[int, Runtime, Feeder] | None = None
-        self._fed_at = float("-inf")
+        self._fed_at = self._said_at = float("-inf")
 
     def here(self) -> tuple[Runtime, Feeder]:
         """This process's runtime and feeder."""
@@ -52,6 +51,16 @@ class Crew:
         if due:
             self._fed_at = time.monotonic()
         return due
+
+    def progress(self) -> None:
+        """Say, every few seconds, that this node takes batches."""
+        if time.monotonic() - self._said_at < nodes.EVERY_S:
+            return
+        self._said_at = time.monotonic()
+        try:
+            nodes.progress(self.here()[0].db, self._node)
+        except Unavailable:
+            log.warning("progress not announced", extra={"node": self._node})
 
 
 class Reaper(bootsteps.StartStopStep):
@@ -84,7 +93,7 @@ def register(app: Celery, settings: Settings, node: str, served: tuple[str, ...]
 def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
     def run(batch_id: int, token: int) -> None:
         runtime, feeder = crew.here()
-        _progress(runtime)
+        crew.progress()
         issues = run_stage(batch_id, token, runtime)
         if issues is not None:
             feeder.send(issues)
@@ -94,13 +103,6 @@ def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
 
     run.__name__ = stage.value
     return run
-
-
-def _progress(runtime: Runtime) -> None:
-    try:
-        runtime.broker.progress(runtime.node)
-    except Unavailable:
-        log.warning("progress not announced", extra={"node": runtime.node})
 
 
 def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> None:
@@ -125,16 +127,15 @@ def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> Non
 
 
 def _announce(crew: Crew, node: str, served: tuple[str, ...], stop: threading.Event) -> None:
-    runtime, _ = crew.here()
-    _progress(runtime)  # who has just begun is not stuck, however long the work has waited
+    db = crew.here()[0].db
     while True:
         try:
-            runtime.broker.announce(node, os.getpid(), served)
+            nodes.announce(db, node, "worker", os.getpid(), served)
         except Unavailable:
             log.warning("node not announced", extra={"node": node})
-        if stop.wait(ANNOUNCE_EVERY_S):
+        if stop.wait(nodes.EVERY_S):
             break
     try:
-        runtime.broker.withdraw(node)
+        nodes.withdraw(db, node)
     except Unavailable:
         log.warning("node not withdrawn", extra={"node": node})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.errors import PipelineError, Unavailable
 from pipeline.settings import mask
-from workers import runfile
+from workers import broker, runfile
 from workers.ledger import browse, metering
 from workers.runtime import Runtime
 from workers.views import CheckView, ProcessView, StatusView
@@ -20,10 +20,10 @@ OURS = ("pipeline", "graphrag", "workers", "api")
 
 
 def _consumers(runtime: Runtime) -> Mapping[str, int] | None:
-    if not runtime.settings.redis_url:
+    if broker.is_redis(runtime.settings) and not (runtime.settings.broker_url or runtime.settings.redis_url):
         return None
     try:
-        return runtime.broker.consumers()
+        return broker.consumers(runtime.broker, runtime.db)
     except Unavailable:
         return None
 

@@ -17,7 +17,7 @@ from pipeline.settings import child_environment
 from tests.simulators.model_server import ModelServer
 from tests.system import ROOT, System, fill, markdown
 from workers import queues, session
-from workers.broker import RedisBroker
+from workers.ledger import nodes
 from workers.views import RunView
 
 HANDBOOK = ROOT / "samples" / "handbook"
@@ -99,11 +99,10 @@ def test_requests_are_full_and_messages_are_few(system: System, model: ModelServ
 
 
 def test_every_queue_has_a_consumer_that_counts_as_alive_from_its_start(system: System) -> None:
-    broker = RedisBroker(session.connected(system.settings))
-    nodes = broker.nodes()
-    broker.close()
-    assert {queue for node in nodes for queue in node.queues} == set(queues.all_queues())
-    assert all(node.progress_at > 0 for node in nodes)
+    living = nodes.living(system.platform.db)
+    assert {queue for node in living for queue in node.queues} == set(queues.all_queues())
+    assert all(node.progress_s < 60 for node in living)
+    assert {node.role for node in living} == {"supervisor", "worker"}
     status = system.platform.status()
     assert status.up and not status.degraded and {view.role for view in status.processes} == {"supervisor", "redis", "worker"}
 

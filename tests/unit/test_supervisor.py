@@ -17,9 +17,9 @@ from pipeline.contracts import Lane, Stage
 from pipeline.errors import Conflict, Unavailable
 from tests.system import living, settings_for, until
 from workers import processes, queues, runfile, supervisor
-from workers.broker import Node
 from workers.feeder import Feeder, windows
 from workers.housekeeping import Housekeeping
+from workers.ledger import nodes, schema
 from workers.ledger.schema import batches, documents
 from workers.processes import node_name, spawn
 from workers.runtime import Runtime
@@ -180,26 +180,15 @@ def test_a_child_dies_with_its_parent_however_that_dies(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- stuck
 
 
-class Announced:
-    """Redis, as far as `stuck` asks it."""
-
-    def __init__(self, *nodes: Node) -> None:
-        self._nodes = list(nodes)
-
-    def nodes(self) -> list[Node]:
-        return self._nodes
-
-    def close(self) -> None:
-        pass
+def node(name: str, *, idle_s: float) -> tuple[str, float]:
+    return name, idle_s
 
 
-def node(name: str, *, idle_s: float) -> Node:
-    now = time.time()
-    return Node(name, 1, ("dujiang.index.bulk",), now, now - idle_s)
-
-
-def keeper(runtime: Runtime, *nodes: Node) -> Housekeeping:
-    runtime.__dict__["broker"] = Announced(*nodes)
+def keeper(runtime: Runtime, *announced: tuple[str, float]) -> Housekeeping:
+    for name, idle_s in announced:
+        nodes.announce(runtime.db, name, "worker", 1, ("dujiang.index.bulk",))
+        with runtime.db.write() as connection:
+            connection.execute(update(schema.nodes).where(schema.nodes.c.name == name).values(progress_at=time.time() - idle_s))
     return Housekeeping(Feeder(runtime.db, windows(runtime.profile, processes=1, threads=1), lambda issues: None), runtime)
 
 

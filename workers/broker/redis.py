@@ -1,26 +1,23 @@
-"""Redis as this project uses it: the broker's address, queue lengths, the epoch mark, who consumes what.
+"""Redis as this project uses it: the address of queues and of answers, queue lengths, the epoch mark.
 
 Everything here may be lost at any moment; every key has an expiry.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from pipeline.errors import Unavailable
 from pipeline.settings import Settings
 from workers import queues
+from workers.broker.protocol import Depth
 from workers.sweep import EPOCH_KEY, EPOCH_TTL_S
 
 QUEUE_DB, CACHE_DB = 0, 1
 """Queues and answers live in databases of their own, so that purging one never touches the other."""
-NODE_TTL_S = 20
 HINT = "Start Redis, or correct DUJIANG_REDIS_URL; without it `dujiang up` starts its own server."
 
 
@@ -30,6 +27,8 @@ class Client(Protocol):
     def ping(self) -> object: ...
 
     def llen(self, name: str) -> int: ...
+
+    def hlen(self, name: str) -> int: ...
 
     def getex(self, name: str, ex: int) -> bytes | None: ...
 
@@ -88,24 +87,13 @@ def typed() -> Generator[None]:
         raise Unavailable(f"Redis does not answer: {type(error).__name__}", dependency=True, hint=HINT, code="redis_unavailable") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One worker process as it announces itself."""
-
-    name: str
-    pid: int
-    queues: tuple[str, ...]
-    seen_at: float
-    progress_at: float
-    """When it last took or finished a batch."""
-
-
 class RedisBroker:
-    """Queue lengths, epoch and node announcements in one Redis."""
+    """Queue lengths and epoch mark in the Redis, or Valkey, that carries the messages."""
+
+    name = "redis"
 
     def __init__(self, settings: Settings) -> None:
-        self._redis = connect(settings.redis_url)
-        self._own_broker = not settings.broker_url
+        self._redis = connect(settings.broker_url or settings.redis_url)
 
     def ping(self) -> None:
         """Raises Unavailable."""
@@ -113,11 +101,19 @@ class RedisBroker:
             self._redis.ping()
 
     def depth(self, queue: str) -> int | None:
-        """Messages waiting in the broker; None when another broker carries the queues. Raises Unavailable."""
-        if not self._own_broker:
-            return None
+        """Messages waiting in a queue. Raises Unavailable."""
         with typed():
             return self._redis.llen(f"{queues.PREFIX}{queue}")
+
+    def depths(self) -> Mapping[str, Depth]:
+        """Raises Unavailable."""
+        with typed():
+            return {queue: Depth(self._redis.llen(f"{queues.PREFIX}{queue}")) for queue in queues.all_queues()}
+
+    def unacked(self) -> int | None:
+        """Raises Unavailable."""
+        with typed():
+            return self._redis.hlen(f"{queues.PREFIX}unacked")
 
     def epoch(self) -> str | None:
         """The mark that is lost when Redis is wiped; reading it prolongs it. Raises Unavailable."""
@@ -128,44 +124,6 @@ class RedisBroker:
     def set_epoch(self, value: str) -> None:
         with typed():
             self._redis.set(EPOCH_KEY, value, ex=EPOCH_TTL_S)
-
-    def announce(self, name: str, pid: int, served: Sequence[str]) -> None:
-        """Say that a node is alive and what it consumes."""
-        body = json.dumps({"pid": pid, "queues": list(served), "at": time.time()})
-        with typed():
-            self._redis.set(f"{queues.PREFIX}node.{name}", body, ex=NODE_TTL_S)
-
-    def withdraw(self, name: str) -> None:
-        with typed():
-            self._redis.delete(f"{queues.PREFIX}node.{name}", f"{queues.PREFIX}progress.{name}")
-
-    def progress(self, name: str) -> None:
-        """Say that a node took or finished a batch."""
-        with typed():
-            self._redis.set(f"{queues.PREFIX}progress.{name}", repr(time.time()), ex=3600)
-
-    def nodes(self) -> list[Node]:
-        """Nodes that announced themselves lately. Raises Unavailable."""
-        with typed():
-            names = [key.decode().removeprefix(f"{queues.PREFIX}node.") for key in self._redis.scan_iter(f"{queues.PREFIX}node.*")]
-            if not names:
-                return []
-            bodies = self._redis.mget([f"{queues.PREFIX}node.{name}" for name in names])
-            marks = self._redis.mget([f"{queues.PREFIX}progress.{name}" for name in names])
-        found: list[Node] = []
-        for name, body, mark in zip(names, bodies, marks, strict=True):
-            if body is not None:
-                fields: Mapping[str, Any] = json.loads(body)
-                found.append(Node(name, fields["pid"], tuple(fields["queues"]), fields["at"], float(mark or 0.0)))
-        return sorted(found, key=lambda node: node.name)
-
-    def consumers(self) -> dict[str, int]:
-        """Queue → nodes that listen to it; every queue of ours is a key. Raises Unavailable."""
-        counts = dict.fromkeys(queues.all_queues(), 0)
-        for node in self.nodes():
-            for queue in node.queues:
-                counts[queue] = counts.get(queue, 0) + 1
-        return counts
 
     def close(self) -> None:
         self._redis.close()
