@@ -72,6 +72,8 @@ class Settings:
     url: str = ""
     """A remote system to talk to instead of this machine."""
     api_key: str = ""
+    sealing_key: str = ""
+    """Encrypts the secrets of sources in the ledger; empty: a key file in the data folder."""
     cache_ttl: int = 86400
     """Seconds an answer is kept; 0 turns the answer cache off."""
     log_level: str = "info"
@@ -230,6 +232,11 @@ def _toml(path: Path) -> tuple[str, Mapping[str, object]]:
     if unknown:
         raise BadRequest(f"{path} has unknown settings: {', '.join(unknown)}", hint=f"Known: {', '.join(sorted(known))}.", code="bad_setting")
     return str(path), table
+
+
+def variable(name: str) -> str:
+    """A variable that a person named, as a secret's place; empty when it is not set."""
+    return os.environ.get(name, "")
 
 
 def child_environment(settings: Settings) -> dict[str, str]:
