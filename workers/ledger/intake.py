@@ -112,7 +112,7 @@ def submit(
                 (again if old is not None else new).append(row)
         if outcomes:
             connection.execute(insert(run_items), outcomes)
-        _write(connection, new, again)
+        write_rows(connection, new, again)
         begun = {str(row["id"]): row["version"] for row in (*new, *again) if row["status"] == "ready"}
         write_refs(connection, [replace(ref, version=begun[key]) for key, ref in uploads.items() if key in begun], now)
         return len(begun)
@@ -126,7 +126,7 @@ def _judge(
         outcome: dict[str, object] = {"outcome": "skipped" if skipped else "failed", "chunks": 0, "detail": detail}
         if skipped and old is not None:
             return outcome, None
-        row = _row(item, old, collection, run_id, lane, now)
+        row = row_of(item, old, collection, run_id, lane, now)
         row |= {"status": "skipped" if skipped else "dead"}
         if not skipped:
             row |= {"error_stage": Stage.LOAD.value, "error_code": code, "error_detail": detail, "error_hint": hint}
@@ -141,10 +141,11 @@ def _judge(
             return {"outcome": "unchanged", "chunks": old.live_chunks, "detail": ""}, None
         if old.source_hash == item.source_hash and old.fingerprint == item.fingerprint and old.status in ("ready", "queued", "retry"):
             return {"outcome": "pending", "chunks": 0, "detail": ""}, None
-    return {"outcome": "pending", "chunks": 0, "detail": ""}, _row(item, old, collection, run_id, lane, now)
+    return {"outcome": "pending", "chunks": 0, "detail": ""}, row_of(item, old, collection, run_id, lane, now)
 
 
-def _row(item: Submission, old: Known | None, collection: CollectionRow, run_id: int, lane: Lane, now: float) -> dict[str, object]:
+def row_of(item: Submission, old: Known | None, collection: CollectionRow, run_id: int, lane: Lane, now: float) -> dict[str, object]:
+    """A document that begins at load, as a version above the last one."""
     return {
         "id": item.document_id,
         "tenant": collection.tenant,
@@ -182,7 +183,8 @@ def _row(item: Submission, old: Known | None, collection: CollectionRow, run_id:
     }
 
 
-def _write(connection: Connection, new: list[dict[str, object]], again: list[dict[str, object]]) -> None:
+def write_rows(connection: Connection, new: list[dict[str, object]], again: list[dict[str, object]]) -> None:
+    """Insert and overwrite documents; the rows of each list have the same columns."""
     if new:
         connection.execute(insert(documents), new)
     if again:

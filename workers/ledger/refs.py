@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, exists, select
+from sqlalchemy import Connection, Row, and_, delete, exists, select
 
 from pipeline.contracts import Stage
 from workers.ledger.engine import Database
@@ -49,6 +49,12 @@ def by_key(db: Database, keys: Iterable[str]) -> dict[str, Ref]:
     with db.read() as connection:
         rows = connection.execute(select(artifact_refs).where(artifact_refs.c.key.in_(list(keys)))).all()
     return {row.key: _ref(row) for row in rows}
+
+
+def latest(connection: Connection, stage: Stage, ids: Iterable[str]) -> dict[str, Ref]:
+    """Document id → its newest output of `stage`, whatever version that is."""
+    query = select(*_REF).where(artifact_refs.c.stage == stage.value, artifact_refs.c.document_id.in_(list(ids))).order_by(artifact_refs.c.version)
+    return {row[0]: Ref(row[0], row[1], stage, *row[3:]) for row in connection.execute(query)}
 
 
 def forget_old(db: Database, before: float) -> int:
