@@ -13,7 +13,7 @@ from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
 from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import artifact_refs, attempts, batches, collections, documents, usage
+from workers.ledger.schema import OPEN, artifact_refs, attempts, batches, collections, documents, usage
 from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Work
 
 CODE_VERSION = "0.1.0"
@@ -327,11 +327,7 @@ def _close(connection: Connection, batch_id: int, status: str, now: float) -> No
 def counts_by_queue(connection: Connection) -> dict[str, dict[str, int]]:
     """Open batches of each queue: {"dujiang.parse.bulk": {"queued": 3, "leased": 1}}."""
     found: dict[str, dict[str, int]] = {}
-    rows = connection.execute(
-        select(batches.c.queue, batches.c.status, func.count())
-        .where(batches.c.status.in_(("queued", "leased")))
-        .group_by(batches.c.queue, batches.c.status)
-    )
+    rows = connection.execute(select(batches.c.queue, batches.c.status, func.count()).where(OPEN).group_by(batches.c.queue, batches.c.status))
     for queue, status, number in rows:
         found.setdefault(queue, {})[status] = number
     return found

@@ -12,7 +12,7 @@ from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger.batches import counts_by_queue, new_batch
 from workers.ledger.engine import Database
-from workers.ledger.schema import batches, documents, locks, runs
+from workers.ledger.schema import OPEN, WAITING, batches, documents, locks, runs
 from workers.ledger.work import Issue
 
 LINGER_S = 3.0
@@ -123,7 +123,7 @@ def _stages(stage: Stage, route: str) -> tuple[Stage, ...]:
 def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[str, int]:
     rows = connection.execute(
         select(batches.c.tenant, func.count())
-        .where(batches.c.status.in_(("queued", "leased")), batches.c.lane == lane.value, batches.c.stages.startswith(stage.value))
+        .where(OPEN, batches.c.lane == lane.value, batches.c.stages.startswith(stage.value))
         .group_by(batches.c.tenant)
     )
     return {row[0]: row[1] for row in rows}
@@ -136,7 +136,7 @@ def _pick(connection: Connection, group: _Group, stage: Stage, limits: queues.Bo
         .where(
             documents.c.run_id == group.run_id,
             documents.c.stage == stage.value,
-            documents.c.status.in_(("ready", "retry")),
+            WAITING,
             documents.c.next_at <= now,
         )
         .order_by(documents.c.id)
@@ -183,7 +183,7 @@ def anything_waits(db: Database) -> bool:
         found = connection.scalar(
             select(documents.c.id)
             .join(runs, runs.c.id == documents.c.run_id)
-            .where(runs.c.finished_at.is_(None), documents.c.status.in_(("ready", "retry")), documents.c.next_at <= now)
+            .where(runs.c.finished_at.is_(None), WAITING, documents.c.next_at <= now)
             .limit(1)
         )
     return found is not None
