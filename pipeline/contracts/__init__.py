@@ -6,6 +6,7 @@ Offsets count code points of one document's parsed text, from 0, end excluded. T
 from __future__ import annotations
 
 from pipeline.contracts.documents import (
+    Asset,
     Box,
     Chunk,
     CollectionSpec,
@@ -46,6 +47,7 @@ from pipeline.contracts.questions import (
 
 __all__ = [
     "Answer",
+    "Asset",
     "Box",
     "Chunk",
     "Citation",

@@ -26,6 +26,19 @@ KINDS: Mapping[str, SourceKind] = MappingProxyType(
             (SourceOption("path", "Absolute path of the folder.", required=True, scope=True),),
             local=True,
         ),
+        "yuque": SourceKind(
+            "yuque",
+            "Books of a Yuque (语雀) user or team.",
+            "pipeline.load.yuque.connector:create",
+            (
+                SourceOption("token", "Access token of the user or team.", required=True, secret=True),
+                SourceOption("user_id", "Login of the user or team; the token's own when left out.", scope=True),
+                SourceOption("books", "Only these books, by namespace (login/slug) or number, separated by commas.", scope=True),
+                SourceOption("base_url", "Address of an enterprise space."),
+                SourceOption("requests_per_hour", "Calls an hour that the token may make (5000)."),
+                SourceOption("requests_per_day", "Calls a day that the token may make; 0: no such limit."),
+            ),
+        ),
     }
 )
 """Kinds that come with the house."""

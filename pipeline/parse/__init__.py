@@ -28,6 +28,7 @@ PARSERS: Mapping[str, str] = {
     XLS: "pipeline.parse.xlsx:parse",
     ODS: "pipeline.parse.xlsx:parse",
     PDF: "pipeline.parse.pdf:parse",
+    "application/vnd.yuque.document+json": "pipeline.parse.yuque:parse",
 }
 """Media type → parser."""
 

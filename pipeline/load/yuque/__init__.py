@@ -1,0 +1,1 @@
+"""Yuque (语雀) by its API v2: books, documents, sheets and tables."""
