@@ -94,14 +94,7 @@ def take(
     options: Mapping[str, str],
 ) -> None:
     """Write documents into the ledger, slice by slice; bytes that came with the request go into a pack first."""
-    base = identity.fingerprint(
-        {
-            "chunker": runtime.chunker_fingerprint(row),
-            "embedder": row.embedder_revision,
-            "parser": parse.VERSION,
-            "generation": row.generation,
-        }
-    )
+    base = base_of(runtime, row)
     with loading.Reader(max_bytes=runtime.max_bytes) as reader:
         taken = (_take(reader, row, item, base, metadata, options) for item in items)
         for number, part in enumerate(_slices(taken)):
@@ -135,9 +128,7 @@ def _take(
         reason = (error.code, error.detail, error.hint, isinstance(error, Skipped))
         return _Taken(replace(bare, error=reason), None)
     meta = {**metadata, **item.metadata}
-    mark = identity.fingerprint(
-        {"base": base, "meta": json.dumps(meta, sort_keys=True), "title": item.title, "url": item.url, **{f"o.{k}": v for k, v in options.items()}}
-    )
+    mark = fingerprint(base, meta, item.title, item.url, options)
     submission = replace(
         bare,
         size=len(data),
@@ -148,6 +139,25 @@ def _take(
         route=_route(item),
     )
     return _Taken(submission, item.data)
+
+
+def base_of(runtime: Runtime, row: CollectionRow) -> str:
+    """How a collection's documents are built: after a change of it, nothing is unchanged."""
+    return identity.fingerprint(
+        {
+            "chunker": runtime.chunker_fingerprint(row),
+            "embedder": row.embedder_revision,
+            "parser": parse.VERSION,
+            "generation": row.generation,
+        }
+    )
+
+
+def fingerprint(base: str, meta: Mapping[str, Scalar | list[str]], title: str, url: str, options: Mapping[str, str]) -> str:
+    """Everything beside its bytes that decides what becomes of a document."""
+    return identity.fingerprint(
+        {"base": base, "meta": json.dumps(meta, sort_keys=True), "title": title, "url": url, **{f"o.{k}": v for k, v in options.items()}}
+    )
 
 
 def _source(item: Incoming) -> SourceItem:

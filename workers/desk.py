@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from pipeline.contracts import Chunk, ParsedDocument, RawDocument, Stage, Vectors
+from pipeline.contracts import Chunk, ParsedDocument, RawDocument, SourceItem, Stage, Vectors
 from pipeline.errors import Malformed, NotFound, PipelineError
 from pipeline.protocols import Chunker, Embedder, Store
 from workers import verdict
 from workers.artifacts import Artifacts, Entry
 from workers.ledger import refs as references
 from workers.ledger.engine import Database
-from workers.ledger.work import Advance, Batch, CollectionRow, Outcome, Ref, Setback, Spent, Work
+from workers.ledger.work import Advance, Batch, CollectionRow, Detail, Outcome, Ref, Setback, Spent, Work
 
 _NEEDED: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.LOAD: (Stage.LOAD,),
@@ -50,6 +51,8 @@ class Tools(Protocol):
     @property
     def max_bytes(self) -> int: ...
 
+    def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]: ...
+
     def parse(self, raws: Sequence[RawDocument], options: Mapping[str, str]) -> list[ParsedDocument | PipelineError]: ...
 
     def chunker(self, collection: CollectionRow) -> Chunker: ...
@@ -79,6 +82,7 @@ class Item:
     reached: Stage | None = None
     setback: Setback | None = None
     keys: dict[Stage, str] = field(default_factory=dict[Stage, str])
+    detail: Detail | None = None
 
 
 class Desk:
@@ -149,6 +153,19 @@ class Desk:
             self.refs.append(Ref(work.document_id, work.version, stage, key, ref.pack, ref.start, ref.length))
         return found
 
+    def kept(self, stage: Stage, items: Sequence[Item]) -> dict[str, bytes]:
+        """Document id → its output of a stage, where this version has one that can be read."""
+        if not items:
+            return {}
+        if self._stored is None:
+            self._stored = references.of_batch(self.tools.db, self.batch.id, _NEEDED[self.batch.stages[0]])
+        found: dict[str, bytes] = {}
+        for item in items:
+            ref = self._stored.get((stage, item.work.document_id))
+            with suppress(PipelineError):
+                found |= {item.work.document_id: self.tools.artifacts.read([ref])[0]} if ref is not None else {}
+        return found
+
     def fetch(self, stage: Stage, items: Sequence[Item], use: Callable[[Item, bytes], None]) -> None:
         """Hand each item its output of an earlier stage. Where that is gone or damaged, the document starts again from load."""
         if not items:
@@ -204,8 +221,9 @@ class Desk:
                 setbacks.append(item.setback)
             elif item.reached is not None:
                 parsed = item.parsed
-                title = item.work.title or (parsed.title if parsed else "")
-                media_type = parsed.media_type if parsed else item.work.media_type
+                told = item.detail
+                title = (told.title if told else "") or item.work.title or (parsed.title if parsed else "")
+                media_type = parsed.media_type if parsed else (told.media_type if told else item.work.media_type)
                 remark = "; ".join(parsed.warnings) if parsed else ""
-                advances.append(Advance(item.work.document_id, item.reached, item.source_hash, item.chunk_count, title, media_type, remark))
+                advances.append(Advance(item.work.document_id, item.reached, item.source_hash, item.chunk_count, title, media_type, remark, told))
         return Outcome(tuple(advances), tuple(setbacks), tuple(self.refs), tuple(self.spent), seconds, self.dimension)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
     AuditView,
+    BatchView,
     CheckView,
     CollectionView,
     DocumentView,
@@ -32,6 +34,7 @@ from workers.views import (
 
 if TYPE_CHECKING:
     from workers.asking import Asking
+    from workers.sourcing import Sources
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 NO_METADATA: Mapping[str, Scalar | list[str]] = MappingProxyType({})
@@ -177,6 +180,19 @@ class Platform:
             if view.finished or (until is not None and time.monotonic() >= until):
                 return view
             time.sleep(POLL_S)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Where documents come from again and again."""
+        from workers.sourcing import Sources
+
+        return Sources(self.runtime)
+
+    def batch(self, batch_id: int, *, tenant: str = "default") -> BatchView:
+        """What a batch's number stood for. Raises NotFound."""
+        from workers.ledger import history
+
+        return history.batch(self.db, batch_id, tenant=tenant)
 
     # ------------------------------------------------------------ failures and documents
 

@@ -1,4 +1,4 @@
-"""What is done again and again beside the workers: feed, sweep, tidy, and notice who makes no progress."""
+"""What is done again and again beside the workers: feed, sweep, tidy, begin what is due, and notice who makes no progress."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
+from workers import schedule
 from workers.feeder import Feeder
 from workers.ledger import forming, nodes, refs, stalls, sweeping
 from workers.processes import node_name
@@ -38,6 +39,7 @@ class Housekeeping:
         if now - self._swept >= SWEEP_EVERY_S:
             self._swept = now
             sweep(self._feeder, self._runtime.broker)
+            schedule.due(self._feeder.db)
             self._announce(now)
         if now - self._tidied >= TIDY_EVERY_S:
             self._tidied = now

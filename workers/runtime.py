@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, cast
 from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument, SourceItem, Stage
 from pipeline.errors import PipelineError
 from pipeline.identity import index_name
-from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store
+from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store, Surroundings
 from pipeline.settings import Settings
+from workers.alone import Alone
 from workers.artifacts import Artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
+from workers.fetching import Fetcher
 from workers.ledger.engine import Database
-from workers.ledger.work import CollectionRow
+from workers.ledger.sources import SourceRow
+from workers.ledger.work import CollectionRow, Detail
 
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
@@ -108,6 +111,21 @@ class Runtime:
         from pipeline.parse.guard import Guard
 
         return Guard(timeout_s=self.settings.parse_timeout_s, memory_mb=self.settings.parse_memory_mb)
+
+    @cached_property
+    def fetcher(self) -> Fetcher:
+        """Downloads items of sources."""
+        return Fetcher(self.settings, self.db, self.surroundings)
+
+    def surroundings(self, source: SourceRow, check: Callable[[], None]) -> Surroundings:
+        """What a connector of this source is given; `check` raises Cancelled once its work was stopped."""
+        return Alone(source.id, check)
+
+    def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]:
+        """Download one item of a source. Raises what its connector raises."""
+        with self._lock:
+            fetcher = self.fetcher
+        return fetcher.fetch(source_id, item)
 
     def parse(self, raws: Sequence[RawDocument], options: Mapping[str, str]) -> list[ParsedDocument | PipelineError]:
         """Parse in the guarded child process, one outcome each."""

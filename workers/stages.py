@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from pipeline.parse import packed as packed_documents
 from workers import vectors as packed_vectors
 from workers.artifacts import Entry
 from workers.desk import Desk, Item
+from workers.downloads import download
 from workers.ledger import batches
 from workers.ledger import refs as references
 from workers.ledger.work import Ref, Spent
@@ -28,7 +30,9 @@ EMBED_VERSION = 1
 
 def load(desk: Desk) -> None:
     """Fetch the bytes; the same bytes and options as the version that answers stop here."""
-    uploads = [item for item in desk.alive() if not item.work.path]
+    of_sources = [item for item in desk.alive() if item.work.source_id]
+    kept = desk.kept(Stage.LOAD, of_sources)
+    uploads = [item for item in desk.alive() if not item.work.path and not item.work.source_id]
     stored: dict[str, bytes] = {}
     desk.fetch(Stage.LOAD, uploads, lambda item, data: stored.update({item.work.document_id: data}))
     entries: list[Entry] = []
@@ -36,19 +40,22 @@ def load(desk: Desk) -> None:
     def one(item: Item) -> None:
         work = item.work
         source = _source(item)
-        data = reader.read(loading.entry_of(source)) if work.path else stored[work.document_id]
+        if work.source_id:
+            data = kept[work.document_id] if work.document_id in kept else download(desk, item)
+        else:
+            data = reader.read(loading.entry_of(source)) if work.path else stored[work.document_id]
         item.raw = loading.load(source, data)
         item.source_hash = item.raw.sha256
         if item.raw.sha256 == work.live_hash and work.fingerprint == work.live_fingerprint:
             raise Unchanged(f"{work.key} has the same bytes and options as the version that answers")
         key = identity.artifact_key(desk.batch.collection.tenant, item.raw.sha256, Stage.LOAD, 1, "")
         item.keys[Stage.LOAD] = key
-        if work.path:
+        if work.path or (work.source_id and work.document_id not in kept):
             entries.append(Entry(work.document_id, work.version, Stage.LOAD, key, data))
         item.reached = Stage.LOAD
 
     with loading.Reader(max_bytes=desk.tools.max_bytes) as reader:
-        desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.document_id in stored], one)
+        desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.source_id or item.work.document_id in stored], one)
     desk.keep(Stage.LOAD, entries)
 
 
@@ -84,6 +91,8 @@ def parse(desk: Desk) -> None:
 
 def _as_raw(item: Item, data: bytes) -> None:
     item.raw = loading.load(_source(item), data)
+    if item.work.source_id:
+        item.raw = replace(item.raw, charset=str(item.work.metadata.get("charset", "")))
     item.source_hash = item.raw.sha256
 
 

@@ -16,7 +16,7 @@ from pipeline.settings import Settings, child_environment, load
 from workers import app as application
 from workers import broker, processes, queues, runfile, server, tasks
 from workers.housekeeping import Housekeeping
-from workers.ledger import nodes, sweeping
+from workers.ledger import nodes, sources, sweeping
 from workers.processes import Child
 from workers.runtime import Runtime
 
@@ -109,6 +109,7 @@ class Supervisor:
         self._keeper = Housekeeping(self._feeder, runtime)
         for entry in before:
             _, issues = sweeping.orphaned(runtime.db, f"{processes.node_name(entry.name, entry.pid)}:")
+            sources.freed(runtime.db, f"{processes.node_name(entry.name, entry.pid)}:")
             self._feeder.send(issues)
         self._plans = plan(self.settings, runtime, ways_in=self._ways_in)
         _refuse_unserved(self._plans)
@@ -182,6 +183,7 @@ class Supervisor:
         try:
             nodes.withdraw(self._runtime.db, child.node)
             ended, issues = sweeping.orphaned(self._runtime.db, f"{child.node}:")
+            sources.freed(self._runtime.db, f"{child.node}:")
         except Unavailable as error:
             self._say(error.detail)
             return False
@@ -212,6 +214,7 @@ class Supervisor:
         for child in [child for child in self._children if child.role == "worker"]:
             try:
                 sweeping.given_back(self._runtime.db, f"{child.node}:")
+                sources.freed(self._runtime.db, f"{child.node}:")
                 nodes.withdraw(self._runtime.db, child.node)
             except Unavailable as error:
                 self._say(error.detail)

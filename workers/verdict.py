@@ -7,7 +7,7 @@ import traceback
 from datetime import UTC, datetime
 
 from pipeline.contracts import Stage
-from pipeline.errors import PipelineError, QuotaExhausted, RateLimited, Retryable, Skipped, Unchanged
+from pipeline.errors import Forbidden, Gone, PipelineError, QuotaExhausted, RateLimited, Retryable, Skipped, Unauthorised, Unchanged
 from workers.ledger.work import Setback, Work
 
 BASE_S = 1.0
@@ -56,6 +56,7 @@ def bug(error: Exception, work: Work, stage: Stage) -> Setback:
         detail=f"{type(error).__name__} in stage {stage.value}",
         hint="This is a defect of the software: report it with the traceback that `failures show` prints.",
         delay_s=jitter(work.attempts),
+        again=bool(work.source_id) and status == "dead",
         trace="".join(traceback.format_exception(error))[-8000:],
     )
 
@@ -63,6 +64,7 @@ def bug(error: Exception, work: Work, stage: Stage) -> Setback:
 def _plain(
     error: PipelineError, work: Work, stage: Stage, status: str, *, delay_s: float = 0.0, costs_attempt: bool = True, unchanged: bool = False
 ) -> Setback:
+    fetched = bool(work.source_id) and stage is Stage.LOAD
     return Setback(
         work.document_id,
         stage,
@@ -73,4 +75,8 @@ def _plain(
         delay_s=delay_s,
         costs_attempt=costs_attempt,
         unchanged=unchanged,
+        # These may end without a new change mark: the next listing asks again.
+        again=bool(work.source_id) and status != "retry" and isinstance(error, (Retryable, Forbidden, Unauthorised, Gone)),
+        absence="gone" if fetched and isinstance(error, Gone) and work.live_version is not None else "",
+        hidden=fetched and isinstance(error, Forbidden),
     )

@@ -6,14 +6,17 @@ import argparse
 import gc
 import os
 import socket
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Stage
 from pipeline.errors import BadRequest
-from pipeline.settings import Settings, load
+from pipeline.settings import Settings, child_environment, load
 from workers import queues
 from workers.logs import configure
 from workers.processes import die_with_parent, node_name
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 GC_THRESHOLD = 20_000
 """A batch makes tens of thousands of small objects that live as long as it does; Python's 700 would walk over them again and again."""
+SCANNER_PAUSE_S = 2.0
 PARSE_TASKS_PER_CHILD = 1000
 """A process that computes is renewed after so many batches, in case a library leaks."""
 
@@ -77,8 +81,36 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
         quiet=True,
         max_tasks_per_child=PARSE_TASKS_PER_CHILD if pool == "prefork" else None,
     )
+    if Stage.LOAD in stages:
+        scan_beside(settings, crew, name, pool)
     worker.start()
     sys.exit(worker.exitcode)
+
+
+def scan_beside(settings: Settings, crew: Crew, name: str, pool: str) -> None:
+    """Who downloads lists, too: in a thread, or in a process of its own where the pool forks, since forking and threads do not go together."""
+    if pool == "prefork":
+        threading.Thread(target=_scan_apart, args=(settings, f"{name}-scanner"), name="scanner", daemon=True).start()
+        return
+    from celery import signals
+
+    from workers.scanner import Scanner
+
+    stopping = threading.Event()
+
+    def told(**_: Any) -> None:
+        stopping.set()
+
+    signals.worker_shutting_down.connect(told, weak=False)
+    threading.Thread(target=Scanner(crew.here()[0]).run, args=(stopping,), name="scanner", daemon=True).start()
+
+
+def _scan_apart(settings: Settings, name: str) -> None:
+    """Keeps a scanner alive for as long as this process lives."""
+    command = [sys.executable, "-m", "workers.scanner", "--name", name]
+    while True:
+        subprocess.Popen(command, env=child_environment(settings), preexec_fn=die_with_parent).wait()
+        time.sleep(SCANNER_PAUSE_S)
 
 
 def _child_init(crew: Crew, stages: set[Stage], **_: Any) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, case, fu
 from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
+from workers.ledger.downloaded import downloaded, of_source
 from workers.ledger.engine import Database, upsert
 from workers.ledger.schema import OPEN, artifact_refs, attempts, batches, collections, documents, usage
 from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Work
@@ -42,6 +43,8 @@ _WORK = (
     documents.c.chunks,
     documents.c.route,
     documents.c.shadow_of,
+    documents.c.source_id,
+    documents.c.revision_mark,
 )
 
 
@@ -118,7 +121,6 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         taken = connection.execute(
             update(batches)
             .where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased")
-            .values(status="done", finished_at=now, seconds=outcome.seconds)
         )
         if taken.rowcount != 1:
             return None
@@ -128,7 +130,10 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
             connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(dimension=outcome.dimension))
         # Setbacks first: what then still hangs on the batch has advanced, and one statement moves it.
         _set_back(connection, batch, outcome.setbacks, now)
+        downloaded(connection, batch.id, outcome.advances)
         return _advance(connection, batch, outcome.advances, now)
+
+
 
 
 def write_refs(connection: Connection, refs: Sequence[Ref], now: float) -> None:
@@ -244,6 +249,7 @@ def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], rem
             error_detail="",
             error_hint="",
             error_trace="",
+            hidden_at=None,
             updated_at=now,
         )
         .returning(documents.c.id, documents.c.chunks)
@@ -273,6 +279,8 @@ def _set_back(connection: Connection, batch: Batch, setbacks: Sequence[Setback],
             settled.append((work.document_id, "unchanged" if setback.unchanged else "skipped", work.chunks, setback.detail))
         elif setback.status == "dead":
             settled.append((work.document_id, "failed", 0, setback.detail))
+    if any(setback.hidden for setback in setbacks):
+        connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(revision=collections.c.revision + 1))
     balance.settle(connection, settled, now)
 
 
@@ -280,6 +288,7 @@ def _setback_values(setback: Setback, work: Work, now: float) -> dict[str, objec
     values: dict[str, object] = {"batch_id": None, "stage": setback.stage.value, "updated_at": now}
     if setback.source_hash:
         values["source_hash"] = setback.source_hash
+    values |= of_source(setback, now)
     if setback.status == "skipped":
         # Nothing was wrong, so the version that answers stays, and no error is left behind.
         return values | {"status": "done" if work.live_version is not None else "skipped", "attempts": 0, "waits": 0}

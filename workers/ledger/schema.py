@@ -359,4 +359,6 @@ def _one_of(column: Column[str], *names: str) -> ColumnElement[bool]:
 WAITING = _one_of(documents.c.status, "ready", "retry")
 FINISHED = _one_of(documents.c.status, "done", "skipped", "cancelled")
 OPEN = _one_of(batches.c.status, "queued", "leased")
+OF_SOURCE = documents.c.source_id != literal_column("''")
+ABSENT = documents.c.absence != literal_column("''")
 """The conditions of the partial indexes, word for word; a query that asks otherwise does not use them."""

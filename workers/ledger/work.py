@@ -56,6 +56,9 @@ class Work:
     chunks: int
     route: str
     shadow_of: str = ""
+    source_id: str = ""
+    revision: str = ""
+    """The source's change mark."""
 
     @property
     def identity(self) -> str:
@@ -100,6 +103,19 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class Detail:
+    """What the download of a source's item told beside its bytes."""
+
+    title: str
+    url: str
+    media_type: str
+    size: int
+    metadata: Mapping[str, Scalar | list[str]]
+    again: bool = False
+    """Something is still missing: fetch it again with the next run, whatever the change mark says."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advance:
     """A document finished `stage`; the last stage makes its version the live one."""
 
@@ -111,6 +127,7 @@ class Advance:
     media_type: str = ""
     remark: str = ""
     """What a person should know of a document that is indexed all the same."""
+    detail: Detail | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +148,12 @@ class Setback:
     trace: str = ""
     source_hash: str = ""
     unchanged: bool = False
+    again: bool = False
+    """Of a source's item: the next run tries it anew, whatever the change mark says."""
+    absence: str = ""
+    """Evidence that the source no longer has it."""
+    hidden: bool = False
+    """The source no longer lets us read it; it has left the index already."""
 
 
 @dataclass(frozen=True, slots=True)
