@@ -331,7 +331,8 @@ class System:
         tried: set[int] = set()
 
         def hit() -> Held | None:
-            for row in connection.execute("SELECT id, token, owner FROM batches WHERE status = 'leased' AND stages = ?", (stages,)):
+            # All rows at once: a statement with rows left would keep its snapshot, and no lease would ever be seen to end.
+            for row in connection.execute("SELECT id, token, owner FROM batches WHERE status = 'leased' AND stages = ?", (stages,)).fetchall():
                 held = Held(*row)
                 if held.batch in tried:
                     continue
@@ -361,6 +362,8 @@ class System:
     def endless_keys(self) -> set[str]:
         """Keys of ours that would stay for ever. What the broker's library keeps under our prefix is its own affair."""
         found: set[str] = set()
+        if not self.state().redis_url:
+            return found
         for database in (QUEUE_DB, CACHE_DB):
             with self.redis(database) as client:
                 names = [key.decode() for key in client.scan_iter("*")]

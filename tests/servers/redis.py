@@ -41,11 +41,19 @@ def program() -> Path:
         return Path(on_path)
 
 
+def debian() -> Path:
+    """The server that the system's packages bring. Raises Lacking."""
+    found = shutil.which("redis-server")
+    if found is None:
+        raise Lacking("there is no redis-server on the PATH; on Debian install redis-server")
+    return Path(found)
+
+
 class RedisServer:
     """One server. Whatever stops it loses its data, and `restart` keeps its port, as a wiped Redis in production would."""
 
-    def __init__(self) -> None:
-        self._program = program()
+    def __init__(self, path: Path | None = None) -> None:
+        self._program = path or program()
         self._folder = Path(tempfile.mkdtemp(prefix="dujiang-redis-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
