@@ -29,6 +29,9 @@ PARSERS: Mapping[str, str] = {
     ODS: "pipeline.parse.xlsx:parse",
     PDF: "pipeline.parse.pdf:parse",
     "application/vnd.yuque.document+json": "pipeline.parse.yuque:parse",
+    "application/vnd.feishu.docx+json": "pipeline.parse.feishu.docx:parse",
+    "application/vnd.feishu.sheet+json": "pipeline.parse.feishu.grids:parse_sheet",
+    "application/vnd.feishu.bitable+json": "pipeline.parse.feishu.grids:parse_bitable",
 }
 """Media type → parser."""
 
