@@ -20,6 +20,7 @@ VERBS: Mapping[str, tuple[str, str, str]] = {
     "search": ("api.cli_questions", "search", "Ranked chunks."),
     "ask": ("api.cli_questions", "ask", "A cited answer, or a refusal."),
     "runs": ("api.cli_runs", "runs", "The balance of each run."),
+    "batches": ("api.cli_batches", "batches", "What the numbers in Flower and in the logs stand for."),
     "failures": ("api.cli_runs", "failures", "Documents that could not be taken in, with reason and cure."),
     "collections": ("api.cli_collections", "collections", "List, create, show, delete collections."),
     "documents": ("api.cli_collections", "documents", "List, show, delete documents."),

@@ -12,6 +12,7 @@ from pipeline.errors import BadRequest
 from pipeline.settings import Settings
 from workers.views import (
     AuditView,
+    BatchView,
     CheckView,
     CollectionView,
     DocumentView,
@@ -125,6 +126,9 @@ class Local:
 
     def resume(self, run_id: str) -> RunView:
         return self.platform.resume(run_id)
+
+    def batch(self, batch_id: int) -> BatchView:
+        return self.platform.batch(batch_id, tenant=TENANT)
 
     def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
         return self.platform.failures(tenant=TENANT, collection=collection, run_id=run_id, code=code, limit=limit, after=after)

@@ -15,6 +15,7 @@ from api.system import Ingestion, Json
 from pipeline.errors import BadRequest, BrokenContract, Unavailable
 from workers.views import (
     AuditView,
+    BatchView,
     CheckView,
     CollectionView,
     DocumentView,
@@ -147,6 +148,9 @@ class Remote:
 
     def resume(self, run_id: str) -> RunView:
         return self._steer(run_id, "resume")
+
+    def batch(self, batch_id: int) -> BatchView:
+        return self._get(BatchView, f"/batches/{batch_id}")
 
     def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
         return self._get(Page[FailureView], "/failures", collection=collection, run_id=run_id, code=code, limit=limit, after=after)

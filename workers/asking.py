@@ -34,12 +34,18 @@ class Asking:
 
     def ask(self, question: Question) -> Answer:
         runtime = self._runtime
-        return answer.ask(
+        found = answer.ask(
             question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
         )
+        runtime.figures.add(found.cache)
+        return found
 
     def stream(self, question: Question) -> Iterator[str | Answer]:
         runtime = self._runtime
-        return answer.stream(
+        pieces = answer.stream(
             question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
         )
+        for piece in pieces:
+            if isinstance(piece, Answer):
+                runtime.figures.add(piece.cache)
+            yield piece

@@ -19,6 +19,7 @@ from workers.alone import Alone
 from workers.artifacts import Artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
 from workers.fetching import Fetcher
+from workers.figures import Figures
 from workers.ledger.engine import Database
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow, Detail
@@ -68,6 +69,7 @@ class Runtime:
         self.deadline_s = float(settings.stage_deadline_s)
         self.max_attempts = settings.max_attempts
         self.max_bytes = settings.max_file_mb * 1_000_000
+        self.figures = Figures()
         self._lock = threading.RLock()
         self._embedders: dict[str, Embedder] = {}
         self._stores: dict[str, Store] = {}

@@ -242,6 +242,34 @@ class QueueView:
     """Age of the oldest document that waits for this queue."""
     consumers: int | None
     """None when the broker is not reachable."""
+    depth: int | None = None
+    """Messages in the broker that nobody has been handed; None when it is not reachable."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """One stage, over all queues that lead to it."""
+
+    waiting: int
+    working: int
+    """Documents in a batch that was sent or is being worked on."""
+    per_minute: int
+    """Documents that left it within the last minute."""
+    oldest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One process that works on this ledger, on whatever host."""
+
+    name: str
+    role: str
+    """worker, supervisor, beat."""
+    queues: tuple[str, ...]
+    code_version: str
+    seen_s: float
+    progress_s: float
+    """Since it last took a batch; for a supervisor or beat, since it last swept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +280,12 @@ class StatusView:
     queues: Mapping[str, QueueView]
     documents: Mapping[str, int]
     degraded: tuple[str, ...]
+    broker: str = ""
+    """redis or rabbitmq."""
+    stages: Mapping[str, StageView] = field(default_factory=dict[str, StageView])
+    ahead: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Lane → documents that are under way and would be before a new one."""
+    nodes: tuple[NodeView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +334,43 @@ class Incoming:
     metadata: Mapping[str, Scalar | list[str]] = field(default_factory=dict[str, Scalar | list[str]])
     problem: Exception | None = None
     """A PipelineError found while listing: the document is counted as failed or skipped, with this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDocumentView:
+    """One document of a batch, where it stands now."""
+
+    document_id: str
+    document: str
+    collection: str
+    run_id: str
+    stage: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """What one message stood for: the number that Flower and the logs show, and its documents."""
+
+    batch_id: int
+    status: str
+    """queued, leased, done, lost."""
+    stages: tuple[str, ...]
+    queue: str
+    lane: str
+    token: int
+    """How often it was issued."""
+    owner: str
+    collection: str
+    size: int
+    """Documents it was made of."""
+    chunks: int
+    created_at: datetime
+    finished_at: datetime | None
+    seconds: float
+    documents: tuple[BatchDocumentView, ...]
+    """As the artifacts that it wrote and the documents that still hang on it tell."""
 
 
 @dataclass(frozen=True, slots=True)

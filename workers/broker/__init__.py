@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BadRequest
@@ -24,6 +25,7 @@ __all__ = [
     "connect",
     "consumers",
     "is_redis",
+    "merged",
     "open_broker",
     "typed",
     "with_db",
@@ -51,6 +53,9 @@ def open_broker(settings: Settings, db: Database) -> Broker:
 
 def consumers(broker: Broker, db: Database) -> dict[str, int]:
     """Queue → who listens to it: as the broker counts them, else the nodes that say so. Raises Unavailable."""
-    depths, announced = broker.depths(), nodes.consumers(db)
-    found = {queue: depth.consumers for queue, depth in depths.items() if depth.consumers is not None}
-    return announced | found
+    return merged(broker.depths(), nodes.consumers(db))
+
+
+def merged(depths: Mapping[str, Depth], announced: Mapping[str, int]) -> dict[str, int]:
+    """The broker's own count of consumers, where it has one, before what nodes announce."""
+    return dict(announced) | {queue: depth.consumers for queue, depth in depths.items() if depth.consumers is not None}

@@ -121,6 +121,7 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         taken = connection.execute(
             update(batches)
             .where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased")
+            .values(status="done", finished_at=now, seconds=outcome.seconds, members=members(work.document_id for work in batch.documents))
         )
         if taken.rowcount != 1:
             return None
@@ -134,6 +135,9 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         return _advance(connection, batch, outcome.advances, now)
 
 
+def members(ids: Iterable[str]) -> str:
+    """The documents of a batch that closes, for whoever asks later what its number stood for."""
+    return "\n".join(ids)
 
 
 def write_refs(connection: Connection, refs: Sequence[Ref], now: float) -> None:

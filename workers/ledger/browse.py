@@ -10,11 +10,10 @@ from sqlalchemy import Connection, Row, Select, func, select
 
 from pipeline.errors import NotFound
 from workers import queues
-from workers.ledger.batches import counts_by_queue
 from workers.ledger.catalog import moment
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, documents, run_items, runs, usage
-from workers.views import DocumentView, FailureView, ItemView, Page, QueueView, RunView, UsageView
+from workers.views import DocumentView, FailureView, ItemView, Page, RunView, UsageView
 
 T = TypeVar("T")
 RUN = "run_"
@@ -294,45 +293,3 @@ def live(db: Database, collection_id: str) -> dict[str, tuple[int, str]]:
             )
         )
         return {row.id: (row.live_version, row.key) for row in rows}
-
-
-def queue_views(db: Database, consumers: Mapping[str, int] | None) -> dict[str, QueueView]:
-    """Every queue with what waits for it."""
-    with db.read() as connection:
-        now = db.now(connection)
-        opened = counts_by_queue(connection)
-        waiting: dict[str, tuple[int, float]] = {}
-        rows = connection.execute(
-            select(documents.c.stage, documents.c.lane, documents.c.route, func.count(), func.min(documents.c.updated_at))
-            .where(documents.c.status.in_(("ready", "retry")))
-            .group_by(documents.c.stage, documents.c.lane, documents.c.route)
-        )
-        for stage, lane, route, number, oldest in rows:
-            name = f"{queues.PREFIX}{'parse' if route == 'fused' and stage in ('load', 'chunk') else stage}.{lane}"
-            before, age = waiting.get(name, (0, now))
-            waiting[name] = (before + number, min(age, oldest))
-    views: dict[str, QueueView] = {}
-    for name in queues.all_queues():
-        ready, since = waiting.get(name, (0, now))
-        counts = opened.get(name, {})
-        views[name] = QueueView(
-            ready,
-            counts.get("queued", 0),
-            counts.get("leased", 0),
-            round(now - since, 1) if ready else None,
-            None if consumers is None else consumers.get(name, 0),
-        )
-    return views
-
-
-def document_statuses(db: Database) -> dict[str, int]:
-    """Documents by status."""
-    with db.read() as connection:
-        found = dict(connection.execute(select(documents.c.status, func.count()).group_by(documents.c.status)).all())
-        leased = connection.scalar(
-            select(func.count()).select_from(documents.join(batches, batches.c.id == documents.c.batch_id)).where(batches.c.status == "leased")
-        )
-    if leased:
-        found["queued"] = found.get("queued", 0) - leased
-        found["leased"] = leased
-    return {status: number for status, number in found.items() if number and status != "deleted"}

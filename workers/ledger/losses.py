@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers.ledger import balance
-from workers.ledger.batches import new_batch, record_attempt, stages_of
+from workers.ledger.batches import members, new_batch, record_attempt, stages_of
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, documents
 from workers.ledger.work import Issue
@@ -36,6 +36,7 @@ def expire(db: Database, batch_id: int, token: int, *, reason: str) -> list[Issu
             .where(documents.c.batch_id == batch_id)
             .order_by(documents.c.id)
         ).all()
+        connection.execute(update(batches).where(batches.c.id == batch_id).values(members=members(document.id for document in found)))
         for document in found:
             record_attempt(connection, document.id, document.run_id, document.version, stages[0], "lost", "worker_lost", reason, row.owner, now)
         if len(found) == 1 and found[0].lost + 1 >= POISON_AFTER:

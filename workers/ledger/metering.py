@@ -1,4 +1,4 @@
-"""Counts for metrics, all over rows of the ledger."""
+"""Sums for metrics over rows that stay: failed attempts and what models were asked."""
 
 from __future__ import annotations
 
@@ -7,51 +7,72 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
+from workers.ledger import tallies
 from workers.ledger.engine import Database
-from workers.ledger.schema import attempts, batches, documents, usage
+from workers.ledger.schema import attempts, collections, documents, sources, usage
+from workers.ledger.tallies import Tallies
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums since the ledger began; batches since they were last tidied away."""
+    """Sums since the ledger began."""
 
-    batches: Mapping[tuple[str, str], int]
-    seconds: Mapping[str, float]
-    attempts: Mapping[tuple[str, str], int]
-    tokens: Mapping[str, int]
-    requests: Mapping[str, int]
-
-
-def documents_by_stage(db: Database) -> dict[tuple[str, str], int]:
-    """(stage, status) → unfinished documents."""
-    with db.read() as connection:
-        rows = connection.execute(
-            select(documents.c.stage, documents.c.status, func.count())
-            .where(documents.c.status.in_(("ready", "queued", "retry", "dead")))
-            .group_by(documents.c.stage, documents.c.status)
-        )
-        return {(stage, status): number for stage, status, number in rows}
+    tallies: Tallies
+    attempts: Mapping[tuple[str, ...], float]
+    """(stage, outcome, code)."""
+    tokens: Mapping[tuple[str, ...], float]
+    """(part, direction, model); what was not reported is not counted."""
+    requests: Mapping[tuple[str, ...], float]
+    """(part, model)."""
+    retries: Mapping[tuple[str, ...], float]
 
 
 def totals(db: Database) -> Totals:
-    closed: dict[tuple[str, str], int] = {}
-    seconds: dict[str, float] = {}
+    """Raises Unavailable."""
+    tokens: dict[tuple[str, ...], float] = {}
+    requests: dict[tuple[str, ...], float] = {}
+    retries: dict[tuple[str, ...], float] = {}
+    with db.read() as connection:
+        counted = tallies.total(connection)
+        rows = connection.execute(
+            select(attempts.c.stage, attempts.c.outcome, attempts.c.code, func.count()).group_by(
+                attempts.c.stage, attempts.c.outcome, attempts.c.code
+            )
+        ).all()
+        spending = connection.execute(
+            select(
+                usage.c.part,
+                usage.c.model,
+                func.sum(usage.c.input_tokens),
+                func.sum(usage.c.output_tokens),
+                func.sum(usage.c.requests),
+                func.sum(usage.c.retries),
+            ).group_by(usage.c.part, usage.c.model)
+        ).all()
+    for part, model, given, made, asked, again in spending:
+        for direction, number in (("input", given), ("output", made)):
+            if number is not None:
+                tokens[part, direction, model] = float(number)
+        requests[part, model], retries[part, model] = float(asked or 0), float(again or 0)
+    return Totals(counted, {(stage, outcome, code): float(number) for stage, outcome, code, number in rows}, tokens, requests, retries)
+
+
+def lateness(db: Database) -> tuple[float, int]:
+    """(seconds that the most overdue schedule is late, schedules that are due). Raises Unavailable."""
+    with db.read() as connection:
+        now = db.now(connection)
+        row = connection.execute(
+            select(func.min(sources.c.next_at), func.count()).where(sources.c.next_at.is_not(None), sources.c.next_at <= now, sources.c.paused == 0)
+        ).one()
+    return (0.0 if row[0] is None else now - float(row[0])), int(row[1])
+
+
+def by_collection(db: Database) -> dict[tuple[str, ...], float]:
+    """(tenant, collection) → documents that answer. Walks the documents: only for who asks for it. Raises Unavailable."""
     with db.read() as connection:
         rows = connection.execute(
-            select(batches.c.stages, batches.c.status, func.count(), func.sum(batches.c.seconds))
-            .where(batches.c.status.in_(("done", "lost")))
-            .group_by(batches.c.stages, batches.c.status)
-        )
-        for stages, status, number, spent in rows:
-            stage = stages.partition(",")[0]
-            closed[stage, status] = closed.get((stage, status), 0) + number
-            seconds[stage] = seconds.get(stage, 0.0) + float(spent or 0.0)
-        failed = {
-            (stage, outcome): number
-            for stage, outcome, number in connection.execute(
-                select(attempts.c.stage, attempts.c.outcome, func.count()).group_by(attempts.c.stage, attempts.c.outcome)
-            )
-        }
-        spending = connection.execute(select(usage.c.part, func.sum(usage.c.input_tokens), func.sum(usage.c.requests)).group_by(usage.c.part)).all()
-    tokens = {row[0]: int(row[1]) for row in spending if row[1] is not None}
-    return Totals(closed, seconds, failed, tokens, {row[0]: int(row[2] or 0) for row in spending})
+            select(collections.c.tenant, collections.c.name, func.count(documents.c.id))
+            .select_from(collections.outerjoin(documents, (documents.c.collection_id == collections.c.id) & documents.c.live_version.is_not(None)))
+            .group_by(collections.c.tenant, collections.c.name)
+        ).all()
+    return {(tenant, name): float(number) for tenant, name, number in rows}

@@ -239,6 +239,7 @@ batches = Table(
     Column("size", Integer, nullable=False, default=0),
     Column("chunks", Integer, nullable=False, default=0),
     Column("seconds", Double, nullable=False, default=0.0),
+    Column("members", Text, nullable=False, default=""),
     Index(
         "batches_open",
         "queue",
@@ -246,7 +247,8 @@ batches = Table(
         postgresql_where=text("status IN ('queued', 'leased')"),
     ),
 )
-"""Lease and token belong here; a retry, a split and a re-formed batch are new rows."""
+"""Lease and token belong here; a retry, a split and a re-formed batch are new rows. `members` are the ids of the documents that a closed batch had,
+one a line: what hangs on an open one says its own `batch_id`."""
 
 artifact_refs = Table(
     "artifact_refs",

@@ -44,6 +44,7 @@ def _waiting(*columns: str) -> None:
 def _watching() -> None:
     """What status and metrics count goes into indexes; who works here, and what was counted before rows were tidied away, into tables."""
     _waiting("run_id", "stage", "id", "status", "route", "updated_at")
+    op.add_column("batches", sa.Column("members", sa.Text(), nullable=False, server_default=""))
     where = sa.text("status IN ('done', 'skipped', 'cancelled')")
     op.create_index("documents_finished", "documents", ["status"], unique=False, sqlite_where=where, postgresql_where=where)
     op.create_table(
@@ -128,6 +129,7 @@ def downgrade() -> None:
     for name in ("documents_finished", "documents_source", "documents_absent"):
         op.drop_index(name, "documents")
     _waiting("run_id", "stage", "id")
+    op.drop_column("batches", "members")
     for name in ("tallies", "nodes", "sources", "tenants", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
