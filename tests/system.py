@@ -14,7 +14,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -324,33 +324,26 @@ class System:
         return int(self.rows("SELECT coalesce(sum(token), 0) FROM batches")[0][0])
 
     def caught(self, stages: str, act: Callable[[Held], None], seconds: float = 20.0) -> Held:
-        """Do `act` to whoever works on a batch of `stages` (``embed``, ``load,parse,chunk``), until one has lost its batch by it.
+        """Do `act` to whoever works on a batch of `stages` (``embed``, ``load,parse,chunk``), and wait until the batch is lost by it.
 
-        Who commits in the moment of the act has not been caught, and the next one is tried.
+        The ledger is locked from the look to the act, so that nobody can commit in between.
         """
-        tried: set[int] = set()
 
         def hit() -> Held | None:
-            # All rows at once: a statement with rows left would keep its snapshot, and no lease would ever be seen to end.
-            for row in connection.execute("SELECT id, token, owner FROM batches WHERE status = 'leased' AND stages = ?", (stages,)).fetchall():
-                held = Held(*row)
-                if held.batch in tried:
-                    continue
-                tried.add(held.batch)
-                try:
-                    act(held)
-                except ProcessLookupError:
-                    continue
-                if until(lambda held=held: status(held), 15.0, f"the lease of batch {held.batch} ends") == "lost":
+            with closing(sqlite3.connect(self._file, timeout=30, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                row = connection.execute("SELECT id, token, owner FROM batches WHERE status = 'leased' AND stages = ?", (stages,)).fetchone()
+                if row is None:
+                    return None
+                with suppress(ProcessLookupError):
+                    act(held := Held(*row))
                     return held
             return None
 
-        def status(held: Held) -> str | None:
-            (now,) = connection.execute("SELECT status FROM batches WHERE id = ?", (held.batch,)).fetchone()
-            return now if now in {"lost", "done"} else None
-
-        with self.ledger() as connection:
-            return until(hit, seconds, f"somebody is caught at work on {stages}")
+        held = until(hit, seconds, f"somebody is caught at work on {stages}")
+        ended = "SELECT 1 FROM batches WHERE id = ? AND status <> 'leased'"
+        until(lambda: self.rows(ended, held.batch), 15.0, f"the lease of batch {held.batch} ends")
+        return held
 
     # ------------------------------------------------------------ its Redis
 
