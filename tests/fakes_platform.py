@@ -20,6 +20,8 @@ from pipeline.settings import Settings
 from workers.views import (
     AuditCollection,
     AuditView,
+    BatchDocumentView,
+    BatchView,
     CheckView,
     CollectionView,
     DocumentView,
@@ -194,6 +196,18 @@ class FakePlatform:
     def run_items(self, run_id: str, *, outcome: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
         self.run(run_id)
         return page([i for i in self._items[run_id] if not outcome or i.outcome == outcome], lambda i: i.document_id, limit, after)
+
+    def batch(self, batch_id: int, *, tenant: str = "default") -> BatchView:
+        """The n-th run, as if all of it had gone in one batch."""
+        ids = [run_id for run_id, owner in self._owners.items() if owner == tenant]
+        if batch_id > len(ids):
+            raise NotFound(f"there is no batch {batch_id}")
+        run = self._runs[ids[batch_id - 1]]
+        members = tuple(BatchDocumentView(i.document_id, i.document, run.collection, run.run_id, "index", "done") for i in self._items[run.run_id])
+        return BatchView(
+            batch_id, "done", ("load", "parse", "chunk"), "dujiang.parse.bulk", "bulk", 1, "compute@host-1:1:1", run.collection, len(members),
+            run.chunks, run.started_at, run.finished_at, 0.1, members,
+        )  # fmt: skip
 
     def _set(self, run_id: str, status: str) -> RunView:
         run = self.run(run_id)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.contract.test_ledger import WINDOWS, begin, collection
-from workers.ledger import forming
+from workers.ledger import forming, standing
 from workers.ledger.batches import counts_by_queue
 from workers.ledger.engine import Database
 
@@ -55,3 +55,9 @@ def test_open_batches_are_counted_by_their_index(db: Database) -> None:
             counts_by_queue(connection)
 
     assert all("batches_open" in plan for plan in plans(db, count))
+
+
+def test_status_and_metrics_count_documents_without_reading_their_rows(db: Database) -> None:
+    looked = [plan for plan in plans(db, lambda: standing.look(db)) if "documents" in plan]
+    assert looked and all("INDEX documents_" in plan for plan in looked), looked
+    assert any("COVERING INDEX documents_waiting" in plan for plan in looked)

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from pipeline.errors import Unavailable
 from tests.fakes_platform import FakePlatform
+from workers.views import Incoming
 
 BASE = "http://127.0.0.1:8400"
 
@@ -208,3 +209,10 @@ def test_a_second_post_is_refused_while_the_first_is_in_flight(platform: FakePla
     platform.gate.set()
     first.join(10)
     assert (second.status_code, second.json()["code"], answers) == (409, "in_flight", [200])
+
+
+def test_a_batch_of_a_collection_that_a_key_does_not_reach_is_not_there(platform: FakePlatform) -> None:
+    platform.ingest("closed", [Incoming("secret.md", data=b"x")])
+    platform.ingest("open", [Incoming("plain.md", data=b"x")])
+    http = client(platform, key=key(platform, "read", collections=("open",)))
+    assert [http.get(f"/api/v1/batches/{number}").status_code for number in (1, 2)] == [404, 200]

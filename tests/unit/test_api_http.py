@@ -304,6 +304,13 @@ def test_readiness_names_what_is_degraded_and_fails_without_ledger_or_store(http
     assert http.get("/livez").status_code == 200
 
 
+def test_a_batch_is_shown_with_its_documents(http: TestClient) -> None:
+    put(http, "a.txt", "x")
+    batch = http.get("/api/v1/batches/1").json()
+    assert (batch["batch_id"], [one["document"] for one in batch["documents"]]) == (1, ["a.txt"])
+    assert [http.get(f"/api/v1/batches/{number}").status_code for number in ("2", "0", "x")] == [404, 422, 422]
+
+
 def test_metrics_count_requests_by_route_and_never_by_id(http: TestClient) -> None:
     put(http, "a.txt", "x")
     http.get("/api/v1/runs/run-0001")

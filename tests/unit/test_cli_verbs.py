@@ -247,6 +247,14 @@ def test_runs_are_listed_shown_and_steered(run: Run, platform: FakePlatform) -> 
     assert run("runs", "show", "none")[0] == 1
 
 
+def test_the_number_that_flower_shows_leads_to_its_documents(run: Run, platform: FakePlatform) -> None:
+    fill(platform)
+    shown = json.loads(run("batches", "show", "1", "--json")[1])
+    assert (shown["batch_id"], shown["stages"], shown["documents"][0]["document"]) == (1, ["load", "parse", "chunk"], "a.txt")
+    assert "a.txt" in run("batches", "show", "1")[1]
+    assert run("batches", "show", "99")[0] == 1 and run("batches", "show", "x")[0] == 2
+
+
 def test_failures_are_listed_and_shown_with_their_traceback(run: Run, platform: FakePlatform) -> None:
     platform.ingest("books", [Incoming(key="c.exe", problem=Unsupported("a program"))])
     listed = json.loads(run("failures", "list", "-c", "books", "--json")[1])
