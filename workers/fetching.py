@@ -60,6 +60,7 @@ class Fetcher:
     def __init__(self, settings: Settings, db: Database, surround: Surround) -> None:
         self._settings, self._db, self._surround = settings, db, surround
         self._here = threading.local()
+        self._refused: dict[str, float] = {}
 
     def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]:
         """One item, and what its download told. `item.key` is the document's key.
@@ -71,6 +72,7 @@ class Fetcher:
         try:
             raw = made.connector.fetch(replace(item, key=own))
         except Unauthorised as error:
+            self._refused[source_id] = made.row.updated_at
             sources.stop(self._db, source_id, error.detail)
             raise _refused(made.row) from error
         checked = _checked(raw, item, self._settings.max_file_mb * 1_000_000)
@@ -79,7 +81,7 @@ class Fetcher:
     def _made(self, source_id: str) -> _Made:
         held: dict[str, _Made] = self._here.__dict__.setdefault("held", {})
         made, now = held.get(source_id), time.monotonic()
-        if made is not None and now - made.looked_at < FRESH_S:
+        if made is not None and now - made.looked_at < FRESH_S and self._refused.get(source_id) != made.row.updated_at:
             return made
         row = sources.by_id(self._db, source_id)
         if row is None:

@@ -177,14 +177,18 @@ class Scan:
             state.whole = False
         elif listed < event.count:
             state.whole = False
-            state.notes.append(f"{event.scope}: {event.count} items were promised and {listed} listed; nothing of this source is taken for deleted")
+            self._note(f"{event.scope}: {event.count} items were promised and {listed} listed; nothing of this source is taken for deleted")
 
     def _failed(self, event: ScopeFailed) -> None:
         state = self._state
         state.open.pop(event.scope, None)
         state.whole = False
         cure = f" {event.hint}" if event.hint else ""
-        state.notes.append(_short(f"{event.scope} could not be listed ({event.code}): {event.detail}.{cure}"))
+        self._note(f"{event.scope} could not be listed ({event.code}): {event.detail}.{cure}")
+
+    def _note(self, text: str) -> None:
+        """A line for the run's warnings."""
+        self._state.notes.append(_short(text))
 
     def _mark(self, event: Mark) -> None:
         try:
@@ -233,7 +237,7 @@ class Scan:
                 Malformed(f"the metadata of {key} cannot be kept", code="bad_metadata", hint="Report it to the connector's maintainer."),
             )
         metadata |= {"source": self._source.name}
-        title, url, path = _short(_plain(item.title)), _plain(item.url)[:MAX_KEY], _plain(item.path)[:MAX_KEY]
+        title, url, path = _short(item.title), _plain(item.url)[:MAX_KEY], _plain(item.path)[:MAX_KEY]
         submission = Submission(
             identity.document_id(self._claim.collection.tenant, self._claim.collection.name, key),
             key,
@@ -256,7 +260,7 @@ class Scan:
         state = self._state
         if state.open:
             names = ", ".join(sorted(state.open)[:5])
-            state.notes.append(_short(f"{len(state.open)} scopes were not listed to their end: {names}"))
+            self._note(f"{len(state.open)} scopes were not listed to their end: {names}")
         complete = state.whole and state.ended > 0 and not state.open
         if complete:
             self._missing(connector)
@@ -264,7 +268,7 @@ class Scan:
         self._check()
         deleted, held = withdrawal.prune(self._runtime, self._source, self._claim.collection, self._claim.run_id)
         if held:
-            state.notes.append(
+            self._note(
                 f"{held} documents are no longer at the source, more than may go at once: `dujiang sources prune {self._source.name}` lists them, "
                 "`--approve` deletes them"
             )
@@ -308,8 +312,8 @@ class Scan:
     def give_up(self, error: PipelineError) -> None:
         """The run fails: nothing more is listed in it, and nothing taken for deleted."""
         log.warning("a listing failed", extra={"source": self._source.name, "run": self._claim.run_id, "code": error.code})
-        self._state.notes.append(_short(f"{error.detail}. {error.hint}"))
-        scans.close(self._runtime.db, self._claim, self._state, finished=False, error=error.detail)
+        self._note(f"{error.detail}. {error.hint}")
+        scans.close(self._runtime.db, self._claim, self._state, finished=False, error=_short(error.detail))
 
     def hand_back(self) -> None:
         """Somebody may take it up from the last mark, at once."""
@@ -329,7 +333,7 @@ class Scan:
             self.give_up(error)
             return
         log.info("a listing waits", extra={"source": self._source.name, "run": self._claim.run_id, "code": error.code})
-        sources.give_up(self._runtime.db, self._claim, wait_s=_wait(error, state.tries), kept=state, error=error.detail)
+        sources.give_up(self._runtime.db, self._claim, wait_s=_wait(error, state.tries), kept=state, error=_short(error.detail))
 
 
 def _wait(error: Retryable, tries: int) -> float:
@@ -345,6 +349,7 @@ def _plain(text: str) -> str:
 
 
 def _short(text: str) -> str:
+    text = _plain(text)
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 

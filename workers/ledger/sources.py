@@ -80,7 +80,7 @@ class Progress:
         return self.mark.get("since")
 
     def dump(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in self.__dataclass_fields__}, ensure_ascii=False)
+        return json.dumps({name: getattr(self, name) for name in self.__dataclass_fields__})
 
 
 def progress(row: SourceRow) -> Progress:

@@ -1,0 +1,498 @@
+"""Listing, fetching, hiding and pruning, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import BadRequest, Conflict, NotFound, Unsupported
+from tests.simulators.shelf import Shelf, filled
+from tests.sourced import Bench, plugged
+from workers.ledger import absence, sources
+
+MANY = [f"page-{number:03}" for number in range(60)]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
+    with plugged(monkeypatch):
+        made = Bench(tmp_path / "home", url)
+        yield made
+        made.close()
+
+
+def shelf_of(bench: Bench, tmp_path: Path, *keys: str, **options: str) -> Shelf:
+    shelf = filled(tmp_path / "shelf.json", *keys)
+    bench.sources.create("shelf", "shelf", "docs", options={"path": str(shelf.path), **options})
+    return shelf
+
+
+def test_what_a_source_holds_is_found_under_its_title_and_address(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples", "pears")
+    run = bench.sync()
+    assert (run.status, run.discovered, run.indexed) == ("done", 2, 2)
+    assert bench.finds("the page called apples")[0] == "apples"
+    view = next(view for view in bench.platform.documents("docs").data if view.title == "apples")
+    assert view.url == "https://shelf.test/apples" and view.document == "shelf:apples"
+    facts = {name: view.metadata[name] for name in ("author", "source", "content_length", "crawl_timestamp")}
+    assert facts["author"] == "somebody" and facts["source"] == "shelf" and str(facts["crawl_timestamp"]).startswith("2026-01-02")
+
+
+def test_a_second_sync_of_the_same_costs_no_fetch(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    shelf.forget_calls()
+    run = bench.sync()
+    assert (run.discovered, run.unchanged) == (2, 2)
+    assert shelf.calls("fetch") == []
+
+
+def test_a_full_sync_fetches_everything_and_sees_that_nothing_changed(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    shelf.forget_calls()
+    run = bench.sync(full=True)
+    assert (run.unchanged, len(shelf.calls("fetch"))) == (2, 2)
+
+
+def test_an_item_without_a_change_mark_is_fetched_and_compared(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path)
+    with shelf.edit():
+        shelf.put("apples", revision="")
+    bench.sync()
+    assert bench.sync().unchanged == 1
+    with shelf.edit():
+        shelf.put("apples", "Something else stands here now.", revision="")
+    assert bench.sync().indexed == 1
+
+
+def test_a_changed_page_is_fetched_alone(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    shelf.forget_calls()
+    with shelf.edit():
+        shelf.put("pears", "The pears are blue this year.")
+    run = bench.sync()
+    assert (run.indexed, run.unchanged, shelf.calls("fetch")) == (1, 1, ["fetch pears"])
+    assert bench.finds("blue pears")[0] == "pears"
+
+
+def test_a_page_that_was_renamed_and_moved_is_told_anew_without_a_download(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    bench.sync()
+    shelf.forget_calls()
+    before = shelf.items["apples"]["text"]
+    with shelf.edit():
+        shelf.put("apples", before, url="https://shelf.test/fruit/apples", path="fruit")
+        shelf.items["apples"]["title"] = "All about apples"
+    run = bench.sync()
+    assert run.indexed == 1 and shelf.calls("fetch") == []
+    assert bench.finds("the page called apples") == ["All about apples"]
+    (view,) = bench.platform.documents("docs").data
+    assert view.url == "https://shelf.test/fruit/apples" and view.metadata["path"] == "fruit"
+    assert bench.audit() == 1
+
+
+def test_same_bytes_by_a_conditional_request_still_take_a_new_title(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    bench.sync()
+    with shelf.edit():
+        shelf.items["apples"] |= {"title": "All about apples", "revision": "touched"}
+        shelf.fetches["apples"] = "unchanged"
+    assert bench.sync().indexed == 1
+    assert bench.finds("the page called apples") == ["All about apples"]
+    shelf.forget_calls()
+    assert bench.sync().unchanged == 1 and shelf.calls("fetch") == []
+
+
+def test_what_the_source_says_is_deleted_is_deleted(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        del shelf.items["apples"]
+        shelf.gone, shelf.delta = ["apples"], True
+    run = bench.sync()
+    assert run.deleted == 1 and bench.titles() == {"pears": "done"}
+    assert "apples" not in bench.finds("the page called apples") and bench.audit() == 1
+
+
+def test_a_deleted_page_that_comes_back_is_indexed_again(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        shelf.gone = ["apples"]
+    bench.sync()
+    with shelf.edit():
+        shelf.gone = []
+    assert bench.sync().indexed == 1
+    assert bench.titles() == {"apples": "done", "pears": "done"}
+
+
+def test_absence_alone_deletes_after_two_complete_listings(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        del shelf.items["apples"]
+    assert bench.sync().deleted == 0
+    assert bench.sync().deleted == 1
+    assert bench.titles() == {"pears": "done"}
+
+
+def test_a_source_that_can_be_asked_is_believed_at_once(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears", "plums", "quinces")
+    bench.sync()
+    with shelf.edit():
+        for key in ("apples", "pears", "plums"):
+            del shelf.items[key]
+        shelf.probes = {"apples": "gone", "pears": "alive", "plums": "forbidden"}
+    run = bench.sync()
+    assert run.deleted == 1
+    assert bench.titles() == {"pears": "done", "plums": "hidden", "quinces": "done"}
+    assert bench.sync().deleted == 0, "what is alive is kept, however long no listing holds it"
+
+
+def test_a_failed_scope_never_prunes_and_is_told(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    with shelf.edit():
+        shelf.put("pears", scope="cellar")
+    bench.sync()
+    with shelf.edit():
+        shelf.failed = {"cellar": "rate_limited"}
+    for _ in range(3):
+        run = bench.sync()
+        assert (run.status, run.deleted) == ("done", 0)
+        assert "cellar could not be listed (rate_limited)" in run.warnings[0]
+    assert bench.titles() == {"apples": "done", "pears": "done"}
+    assert "cellar" in bench.sources.show("shelf").last_error
+
+
+def test_a_listing_of_changes_never_prunes_and_goes_on_from_where_it_was(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    with shelf.edit():
+        shelf.delta = True
+    bench.sync()
+    for _ in range(2):
+        with shelf.edit():
+            shelf.items.pop("apples", None)
+        assert bench.sync().deleted == 0
+    assert shelf.calls("scan")[1] == 'scan {"since": 2}'
+    bench.sync(full=True)
+    assert shelf.calls("scan")[-1] == "scan {}"
+
+
+def test_a_scope_that_gives_less_than_it_promised_is_not_believed(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        del shelf.items["apples"]
+        shelf.promised = 1
+    for _ in range(3):
+        run = bench.sync()
+        assert run.deleted == 0 and "promised" in run.warnings[0]
+
+
+def test_a_mass_disappearance_waits_for_a_person(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY)
+    bench.sync()
+    with shelf.edit():
+        for key in MANY[:30]:
+            del shelf.items[key]
+    for _ in range(3):
+        run = bench.sync()
+        assert run.deleted == 0
+    assert "30 documents are no longer at the source" in run.warnings[0]
+    assert bench.sources.show("shelf").held == 30 and bench.sources.show("shelf").status == "held"
+    waiting = bench.sources.absent("shelf", limit=10)
+    assert len(waiting.data) == 10 and waiting.has_more and waiting.data[0].evidence == "missing"
+    assert bench.sources.prune("shelf") == 30
+    assert bench.sources.show("shelf").status == "idle" and bench.audit() == 30
+
+
+def test_a_mass_disappearance_that_was_a_mistake_deletes_nothing(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY)
+    bench.sync()
+    held = dict(shelf.items)
+    with shelf.edit():
+        shelf.items = {}
+    bench.sync()
+    bench.sync()
+    assert bench.sources.show("shelf").held == 60
+    with shelf.edit():
+        shelf.items = held
+    run = bench.sync()
+    assert (run.unchanged, run.deleted, bench.sources.show("shelf").held) == (60, 0, 0)
+
+
+def test_pages_that_turn_out_to_be_gone_are_counted_by_the_fuse_one_by_one(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY)
+    bench.sync()
+    with shelf.edit():
+        for key in MANY[:30]:
+            shelf.items[key]["revision"] = "new"
+            shelf.fetches[key] = "gone"
+    bench.sync()
+    assert bench.sources.show("shelf").held == 30 and bench.audit() == 60
+
+
+def test_a_page_that_is_gone_when_it_is_fetched_leaves_the_index(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        shelf.items["apples"]["revision"] = "new"
+        shelf.fetches["apples"] = "gone"
+    run = bench.sync()
+    assert (run.skipped, run.deleted) == (1, 1) and bench.titles() == {"pears": "done"}
+
+
+def test_lost_access_hides_at_once_and_comes_back_without_a_download(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    page = shelf.items["apples"]
+    with shelf.edit():
+        del shelf.items["apples"]
+        shelf.lost = ["apples"]
+    for _ in range(3):
+        run = bench.sync()
+        assert run.deleted == 0
+        assert bench.titles() == {"apples": "hidden", "pears": "done"} and bench.sources.show("shelf").hidden == 1
+        assert "apples" not in bench.finds("the page called apples") and bench.audit() == 1
+    shelf.forget_calls()
+    with shelf.edit():
+        shelf.items["apples"], shelf.lost = page, []
+    run = bench.sync()
+    assert (run.indexed, shelf.calls("fetch")) == (1, [])
+    assert bench.finds("the page called apples")[0] == "apples" and bench.audit() == 2
+
+
+def test_a_page_that_may_not_be_fetched_any_more_is_hidden_and_asked_for_again(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    with shelf.edit():
+        shelf.items["apples"]["revision"] = "new"
+        shelf.fetches["apples"] = "forbidden"
+    run = bench.sync()
+    assert run.failed == 1 and run.failures[0].code == "forbidden"
+    assert "apples" not in bench.finds("the page called apples") and bench.audit() == 1
+    with shelf.edit():
+        shelf.fetches = {}
+    assert bench.sync().indexed == 1
+    assert bench.finds("the page called apples")[0] == "apples" and bench.audit() == 2
+
+
+def test_what_a_person_deleted_here_stays_deleted_until_a_person_says_otherwise(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    (apples,) = [view.document_id for view in bench.platform.documents("docs").data if view.title == "apples"]
+    bench.platform.delete_document("docs", apples)
+    with shelf.edit():
+        shelf.put("apples", "An apple that has changed.")
+    for full in (False, True):
+        run = bench.sync(full=full)
+        assert run.skipped == 1 and bench.titles() == {"pears": "done"}
+    assert bench.sources.show("shelf").deleted_here == 1
+    bench.sources.update("shelf", options={}, forget_deleted=True)
+    assert bench.sync().indexed == 1 and bench.sources.show("shelf").deleted_here == 0
+
+
+def test_a_page_that_no_parser_reads_fails_once_and_is_not_fetched_again(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    with shelf.edit():
+        shelf.fetches["apples"] = "unsupported"
+    assert bench.sync().failed == 1
+    shelf.forget_calls()
+    run = bench.sync()
+    assert (run.failed, shelf.calls("fetch")) == (1, []) and run.failures[0].code == "unsupported"
+    with shelf.edit():
+        shelf.fetches = {}
+    assert bench.sync(full=True).indexed == 1
+
+
+def test_a_page_whose_picture_is_still_missing_is_fetched_again_next_time(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    with shelf.edit():
+        shelf.pending = ["apples"]
+    assert bench.sync().indexed == 1
+    (view,) = bench.platform.documents("docs").data
+    assert view.metadata["assets"] == ["image plan.png pending"]
+    with shelf.edit():
+        shelf.pending = []
+    shelf.forget_calls()
+    bench.sync()
+    assert shelf.calls("fetch") == ["fetch apples"]
+    shelf.forget_calls()
+    bench.sync()
+    assert shelf.calls("fetch") == []
+
+
+def test_an_interrupted_listing_goes_on_from_its_mark(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY[:20])
+    with shelf.edit():
+        shelf.marks, shelf.raises = 5, {"12": "unavailable"}
+    run = bench.sources.sync("shelf")
+    assert bench.listing()
+    assert bench.sources.show("shelf").status in ("waiting", "syncing") and not bench.platform.run(run.run_id).finished
+    assert bench.sync().run_id == run.run_id, "a run that is under way is given back"
+    view = bench.sync() if not bench.platform.run(run.run_id).finished else bench.platform.run(run.run_id)
+    assert (view.discovered, view.indexed, view.status) == (20, 20, "done")
+    assert shelf.calls("scan")[:2] == ["scan {}", 'scan {"at": 10}']
+
+
+def test_a_listing_that_is_interrupted_again_and_again_is_given_up(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY[:20])
+    with shelf.edit():
+        shelf.raises = {str(number): "unavailable" for number in range(6)}
+    run = bench.sync()
+    while not run.finished:
+        run = bench.sync()
+    assert run.status == "failed" and "503" in run.warnings[-1]
+    assert len(shelf.calls("scan")) == 6
+    assert bench.sync().status == "done", "the next run begins anew"
+
+
+def test_a_bug_of_a_connector_fails_the_run_and_nothing_else(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    with shelf.edit():
+        shelf.raises = {"1": "bug"}
+    run = bench.sources.sync("shelf")
+    with pytest.raises(ZeroDivisionError):
+        bench.listing()
+    view = bench.platform.run(run.run_id)
+    assert view.status == "failed" or not view.finished
+    assert "ZeroDivisionError" in view.warnings[0]
+    assert bench.sync().status in ("done", "failed")
+    assert bench.sync().status == "done"
+
+
+def test_refused_credentials_stop_the_source_after_one_call_and_touch_nothing(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", token="old")
+    bench.sync()
+    with shelf.edit():
+        shelf.token = "new"
+    run = bench.sync()
+    assert run.status == "failed" and shelf.calls("refused") == ["refused"]
+    assert bench.sources.show("shelf").status == "stopped" and bench.titles() == {"apples": "done"}
+    with pytest.raises(Conflict, match="the token was refused"):
+        bench.sources.sync("shelf")
+    bench.sources.update("shelf", options={"token": "new"})
+    assert bench.sync().status == "done"
+
+
+def test_credentials_that_are_refused_between_two_downloads_make_the_documents_wait(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY[:20], token="old")
+    run = bench.sources.sync("shelf")
+    assert bench.listing()
+    with shelf.edit():
+        shelf.token = "new"
+    from workers import feeder as feeding
+    from workers.stage import run_stage
+
+    issues: list = []
+    feeder = feeding.Feeder(bench.runtime.db, feeding.windows(bench.runtime.profile, processes=1, threads=1), issues.extend)
+    feeder.tick()
+    for issue in issues:
+        run_stage(issue.batch_id, issue.token, bench.runtime)
+    assert len(shelf.calls("refused")) <= 2
+    view = bench.platform.run(run.run_id)
+    assert (view.status, view.failed) == ("paused", 0) and bench.sources.show("shelf").status == "stopped"
+    bench.sources.update("shelf", options={"token": "new"})
+    assert bench.platform.run(run.run_id).status == "running"
+
+
+def test_another_row_makes_the_old_one_out_of_scope(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", row="main")
+    with shelf.edit():
+        shelf.put("pears", scope="cellar")
+    bench.sync()
+    bench.sources.update("shelf", options={"row": "cellar"})
+    run = bench.sync()
+    assert (run.indexed, run.deleted) == (1, 1) and bench.titles() == {"pears": "done"}
+
+
+def test_a_source_is_claimed_by_one_alone_until_its_lease_ends(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples")
+    bench.sources.sync("shelf")
+    db = bench.runtime.db
+    first = sources.claim(db, "a:1:1", lease_s=60.0)
+    assert first is not None and sources.claim(db, "b:1:1", lease_s=60.0) is None
+    assert sources.freed(db, "a:") == 1
+    second = sources.claim(db, "b:1:1", lease_s=60.0)
+    assert second is not None
+    assert not sources.beat(db, first, lease_s=60.0) and sources.beat(db, second, lease_s=60.0)
+
+
+def test_a_paused_source_hands_its_listing_back_and_goes_on_when_resumed(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples")
+    run = bench.sources.sync("shelf")
+    bench.sources.pause("shelf")
+    assert not bench.listing() and bench.platform.run(run.run_id).status == "paused"
+    with pytest.raises(Conflict, match="paused"):
+        bench.sources.sync("shelf")
+    bench.sources.resume("shelf")
+    assert bench.sync().indexed == 1
+
+
+def test_a_cancelled_run_is_not_listed_any_more(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    run = bench.sources.sync("shelf")
+    assert bench.platform.cancel(run.run_id).status == "cancelled"
+    assert not bench.listing() and shelf.calls() == []
+    assert bench.sync().indexed == 1
+
+
+def test_two_sources_never_share_a_document(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples")
+    bench.sources.create("other", "shelf", "docs", options={"path": str(shelf.path)})
+    bench.sync("shelf")
+    bench.sync("other")
+    assert len(bench.platform.documents("docs").data) == 2
+    bench.sources.delete("other")
+    assert [view.document for view in bench.platform.documents("docs").data] == ["shelf:apples"]
+
+
+def test_deleting_a_source_takes_its_documents_unless_they_shall_stay(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    assert bench.sources.delete("shelf", keep_documents=True) == 2
+    assert bench.audit() == 2
+    shelf = filled(tmp_path / "again.json", "apples")
+    bench.sources.create("again", "shelf", "docs", options={"path": str(shelf.path)})
+    bench.sync("again")
+    assert bench.sources.delete("again") == 1
+    assert bench.audit() == 2
+    with pytest.raises(NotFound):
+        bench.sources.show("again")
+
+
+def test_a_source_that_is_told_too_little_or_too_much_is_refused_by_name(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="needs path"):
+        bench.sources.create("shelf", "shelf", "docs", options={})
+    with pytest.raises(BadRequest, match="no option 'colour'"):
+        bench.sources.create("shelf", "shelf", "docs", options={"path": "/x", "colour": "red"})
+    with pytest.raises(Unsupported, match="no kind of source 'attic'"):
+        bench.sources.create("shelf", "attic", "docs", options={})
+    with pytest.raises(Unsupported, match="cannot be loaded"):
+        bench.sources.create("shelf", "broken", "docs", options={})
+    with pytest.raises(BadRequest, match="no name"):
+        bench.sources.create("a/b", "shelf", "docs", options={"path": "/x"})
+    shelf_of(bench, tmp_path)
+    with pytest.raises(Conflict):
+        shelf_of(bench, tmp_path)
+
+
+def test_a_secret_is_sealed_and_never_shown(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples", token="very-secret")
+    row = sources.find(bench.runtime.db, "default", "shelf")
+    assert "very-secret" not in row.secrets and "very-secret" not in repr(row)
+    view = bench.sources.show("shelf")
+    assert view.secrets == {"token": "***"} and "token" not in view.options
+    bench.sources.update("shelf", options={"token": "env:SHELF_TOKEN"})
+    assert bench.sources.show("shelf").secrets == {"token": "env:SHELF_TOKEN"}
+    assert [check.ok for check in bench.sources.validate("shelf")] == [False], "the variable is not set"
+
+
+def test_the_fuse_lets_few_go_and_holds_many() -> None:
+    assert not absence.too_many(20, 30) and absence.too_many(21, 30)
+    assert not absence.too_many(100, 1000) and absence.too_many(101, 1000)
