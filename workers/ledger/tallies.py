@@ -69,9 +69,9 @@ def add(connection: Connection, counted: Mapping[tuple[str, Labels], float]) -> 
             _put(connection, name, labels, value, tallies.c.value + value)
 
 
-def put(connection: Connection, name: str, value: float) -> None:
+def put(connection: Connection, name: str, value: float, *labels: str) -> None:
     """Note the latest value of something that is measured now and then."""
-    _put(connection, name, (), value, value)
+    _put(connection, name, labels, value, value)
 
 
 def _put(connection: Connection, name: str, labels: Labels, value: float, then: Any) -> None:

@@ -95,6 +95,7 @@ def _batches(out: Exposition, counted: Tallies) -> None:
     done = {(stage,): value for (stage, outcome), value in of(tallies.BATCHES).items() if outcome == "done"}
     text = "Seconds that a batch took, by its first stage."
     out.histogram("dujiang_batch_seconds", text, "stage", tallies.SECONDS, of(tallies.WITHIN), done, of(tallies.SPENT))
+    out.gauge("dujiang_breaker_open", "1 while a dependency is left alone because it failed again and again.", ("dependency",), of("breaker_open"))
     for name, text in _PROVIDERS.items():
         out.counter(f"dujiang_{name}_total", text, ("provider",), folded(of(name), CODES) if of(name) else {})
 
