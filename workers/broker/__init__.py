@@ -25,6 +25,7 @@ __all__ = [
     "connect",
     "consumers",
     "is_redis",
+    "kind",
     "merged",
     "open_broker",
     "typed",
@@ -40,6 +41,11 @@ def is_redis(settings: Settings) -> bool:
     if scheme not in SCHEMES:
         raise BadRequest(f"there is no broker for {scheme}://", hint="DUJIANG_BROKER_URL takes amqp://, amqps:// or redis://.", code="bad_setting")
     return not scheme.startswith("amqp")
+
+
+def kind(settings: Settings) -> str:
+    """redis or rabbitmq. Raises BadRequest."""
+    return "redis" if is_redis(settings) else "rabbitmq"
 
 
 def open_broker(settings: Settings, db: Database) -> Broker:

@@ -30,8 +30,6 @@ class AmqpBroker:
     The mark is the name of an empty durable queue: two processes may look at once, which a message that one of them takes out would not allow.
     """
 
-    name = "rabbitmq"
-
     def __init__(self, url: str, db: Database) -> None:
         self._url, self._db = url, db
         self._lock = threading.Lock()

@@ -20,8 +20,6 @@ class Depth:
 class Broker(Protocol):
     """Safe for threads; open one per process, after a fork. Everything raises Unavailable when the broker is away."""
 
-    name: str
-
     def ping(self) -> None: ...
 
     def depth(self, queue: str) -> int | None:

@@ -90,8 +90,6 @@ def typed() -> Generator[None]:
 class RedisBroker:
     """Queue lengths and epoch mark in the Redis, or Valkey, that carries the messages."""
 
-    name = "redis"
-
     def __init__(self, settings: Settings) -> None:
         self._redis = connect(settings.broker_url or settings.redis_url)
 

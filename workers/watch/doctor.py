@@ -160,7 +160,7 @@ def _broker(runtime: Runtime) -> CheckView:
         runtime.broker.ping()
     except PipelineError as error:
         return CheckView("broker", False, error.detail, error.hint)
-    return CheckView("broker", True, f"{runtime.broker.name} {mask('broker_url', url)}".strip())
+    return CheckView("broker", True, f"{broker.kind(runtime.settings)} {mask('broker_url', url)}".strip())
 
 
 def _store(runtime: Runtime) -> CheckView:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.contracts import Lane
 from pipeline.settings import mask
-from workers import queues, runfile
+from workers import broker, queues, runfile
 from workers.ledger import nodes, standing
 from workers.ledger.nodes import Node
 from workers.ledger.standing import Standing
@@ -34,7 +34,7 @@ def status(runtime: Runtime) -> StatusView:
         queues=views,
         documents=stands.by_status(),
         degraded=tuple(_degraded(runtime, here, views, living, up=up)),
-        broker=runtime.broker.name,
+        broker=broker.kind(runtime.settings),
         stages=stage_views(stands, standing.per_minute(runtime.db)),
         ahead=ahead(stands, views),
         nodes=tuple(_node(node) for node in living),
@@ -83,7 +83,7 @@ def ahead(stands: Standing, views: dict[str, QueueView]) -> dict[str, int]:
 def _degraded(runtime: Runtime, here: Carrier, views: dict[str, QueueView], living: list[Node], *, up: bool) -> Iterator[str]:
     running = up or bool(living)
     if running and here.depths is None:
-        yield f"{runtime.broker.name}: does not answer"
+        yield f"{broker.kind(runtime.settings)}: does not answer"
     if running and here.consumers is not None:
         yield from (f"{name}: nobody consumes it" for name, view in views.items() if not view.consumers)
     if running and look.without_redis(runtime):
