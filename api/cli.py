@@ -17,6 +17,7 @@ VERBS: Mapping[str, tuple[str, str, str]] = {
     "up": ("api.cli_machine", "up", "Start everything on this machine."),
     "down": ("api.cli_machine", "down", "Stop everything on this machine."),
     "ingest": ("api.cli_ingest", "ingest", "Take in files, folders, globs, zip archives and manifests."),
+    "sources": ("api.cli_sources", "sources", "Feishu, Yuque, the web, folders: taken in again and again."),
     "search": ("api.cli_questions", "search", "Ranked chunks."),
     "ask": ("api.cli_questions", "ask", "A cited answer, or a refusal."),
     "runs": ("api.cli_runs", "runs", "The balance of each run."),

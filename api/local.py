@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,7 @@ from workers.views import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from api.sourcing import SourceVerbs
     from pipeline.contracts import Question
     from workers.dispatch import Platform
 
@@ -135,6 +136,31 @@ class Local:
 
     def failure(self, document_id: str) -> FailureView:
         return self.platform.failure(document_id, tenant=TENANT)
+
+    # ------------------------------------------------------------ sources
+
+    @property
+    def sources(self) -> SourceVerbs:
+        from api.sourcing import SourcesHere
+
+        return SourcesHere(self.platform, TENANT)
+
+    def sync(
+        self, name: str, *, full: bool, wait: bool, on_progress: Callable[[RunView], None] | None, on_note: Callable[[str], None] | None
+    ) -> RunView:
+        """Write the run, then start what is missing for as long as it takes."""
+        from api.sourcing import follow
+        from workers import runfile
+        from workers.session import ensure_running
+
+        run = self.sources.sync(name, full=full)
+        idle = not runfile.alive(runfile.read(self.settings.home))
+        if idle and on_note is not None:
+            on_note("starting server and workers …" if wait else "nothing is running that would work on it: start it with `dujiang up`")
+        if not wait:
+            return run
+        with ensure_running(self.settings):
+            return follow(run, self.run, on_progress)
 
     # ------------------------------------------------------------ questions
 

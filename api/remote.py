@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +29,8 @@ from workers.views import (
 
 if TYPE_CHECKING:
     import httpx
+
+    from api.sourcing import SourceVerbs
 
 T = TypeVar("T")
 
@@ -157,6 +159,22 @@ class Remote:
 
     def failure(self, document_id: str) -> FailureView:
         return self._get(FailureView, f"/failures/{_part(document_id)}")
+
+    # ------------------------------------------------------------ sources
+
+    @property
+    def sources(self) -> SourceVerbs:
+        from api.sourcing import SourcesThere
+
+        return SourcesThere(self.send)
+
+    def sync(
+        self, name: str, *, full: bool, wait: bool, on_progress: Callable[[RunView], None] | None, on_note: Callable[[str], None] | None
+    ) -> RunView:
+        from api.sourcing import follow
+
+        run = self.sources.sync(name, full=full)
+        return follow(run, self.run, on_progress) if wait else run
 
     # ------------------------------------------------------------ questions
 

@@ -133,6 +133,46 @@ class AskIn(QuestionIn):
     max_tokens: int | None = Field(None, ge=1)
 
 
+class SourceIn(Strict):
+    """A new source. Which options a kind takes is listed under `/source-kinds`."""
+
+    name: str = Field(min_length=1, max_length=64)
+    kind: str = Field(examples=["feishu", "yuque", "web", "folder"])
+    collection: Name
+    options: dict[str, str] = Field(default_factory=dict, examples=[{"folder_token": "fldcn…", "app_id": "cli_…"}])
+    secrets: dict[str, str] = Field(
+        default_factory=dict,
+        description="Sealed, and never shown again; `env:NAME` is read where the workers run, and takes an administrator.",
+        examples=[{"app_secret": "…"}],
+    )
+    cron: str = Field("", description="When to sync by itself.", examples=["0 2 * * *"])
+    timezone: str = Field("UTC", examples=["Asia/Shanghai"])
+    jitter_s: float = Field(0.0, ge=0, le=86400, description="Begin up to so many seconds later.")
+
+
+class SourceChangeIn(Strict):
+    """What is to change; the rest stays. An empty option is taken away."""
+
+    options: dict[str, str] = Field(default_factory=dict)
+    secrets: dict[str, str] = Field(default_factory=dict)
+    cron: str | None = None
+    timezone: str | None = None
+    jitter_s: float | None = Field(None, ge=0, le=86400)
+    forget_deleted: bool = Field(False, description="Documents that people deleted here may come back with the next sync.")
+
+
+class SyncIn(Strict):
+    """How to sync."""
+
+    full: bool = Field(False, description="Fetch everything again, whatever the source says has changed.")
+
+
+class PruneIn(Strict):
+    """A person's word."""
+
+    approve: bool
+
+
 class KeyIn(Strict):
     """A new API key."""
 

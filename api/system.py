@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from api.asking import Asking
+    from api.sourcing import SourceVerbs
     from workers.views import (
         AuditView,
         BatchView,
@@ -66,6 +67,15 @@ class System(Protocol):
     def resume(self, run_id: str) -> RunView: ...
 
     def batch(self, batch_id: int) -> BatchView: ...
+
+    @property
+    def sources(self) -> SourceVerbs: ...
+
+    def sync(
+        self, name: str, *, full: bool, wait: bool, on_progress: Callable[[RunView], None] | None, on_note: Callable[[str], None] | None
+    ) -> RunView:
+        """Sync a source; with `wait`, return when its run has finished or waits for a person."""
+        ...
 
     def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]: ...
     def failure(self, document_id: str) -> FailureView: ...

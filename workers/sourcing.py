@@ -16,7 +16,7 @@ from workers.fetching import scope_of, spec_of
 from workers.ledger import absence, browse, catalog, sources
 from workers.ledger.sources import STOPPED, SourceRow
 from workers.runtime import Runtime
-from workers.views import AbsentView, CheckView, Page, RunView, SourceStatusView, SourceView
+from workers.views import AbsentView, CheckView, Page, RunView, SourceKindView, SourceStatusView, SourceView
 from workers.withdrawal import SLICE
 
 NAME = re.compile(r"[^\W_][\w.-]{0,63}")
@@ -27,6 +27,14 @@ class Sources:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+
+    def kinds(self) -> list[SourceKindView]:
+        """What is installed."""
+        return [SourceKindView(kind.name, kind.about, kind.options, kind.local) for kind in connectors.kinds().values()]
+
+    def needs_administrator(self, kind: str, options: Mapping[str, str]) -> bool:
+        """True for what lets somebody read this machine: its folders, or the environment of its processes. Raises Unsupported."""
+        return connectors.kind(kind).local or any(value.startswith(sealing.REFERENCE) for value in options.values())
 
     def create(
         self,
@@ -211,11 +219,6 @@ def _parted(runtime: Runtime, described: SourceKind, source_id: str, given: Mapp
     secret = {option.name for option in described.options if option.secret}
     opened = {name: value for name, value in given.items() if name not in secret}
     return opened, sealing.seal(runtime.settings, source_id, {name: value for name, value in given.items() if name in secret})
-
-
-def needs_administrator(kind: str, options: Mapping[str, str]) -> bool:
-    """True for what lets somebody read this machine: its folders, or the environment of its processes. Raises Unsupported."""
-    return connectors.kind(kind).local or any(value.startswith(sealing.REFERENCE) for value in options.values())
 
 
 def view(runtime: Runtime, row: SourceRow) -> SourceView:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from pipeline.contracts import Metadata, Scalar, Usage
+from pipeline.contracts.sources import SourceOption
 
 T = TypeVar("T")
 
@@ -179,6 +180,17 @@ class SourceView:
     """Documents whose deletion waits for `prune --approve`."""
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKindView:
+    """What there is to connect to, and what it needs to be told."""
+
+    name: str
+    about: str
+    options: tuple[SourceOption, ...]
+    local: bool
+    """Reads the machine of the workers: over HTTP, an administrator sets it up."""
 
 
 @dataclass(frozen=True, slots=True)
