@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
-from api import openapi, problems, routes_batches, routes_collections, routes_health, routes_questions, routes_runs, routes_system
+from api import (
+    openapi,
+    problems,
+    routes_batches,
+    routes_collections,
+    routes_failures,
+    routes_health,
+    routes_questions,
+    routes_runs,
+    routes_sources,
+    routes_steering,
+    routes_system,
+)
 from api.answers import PROBLEM
 from api.metrics import Measured, Requests
 from pipeline.settings import Settings
@@ -61,6 +73,6 @@ class Rooted:
 def _versioned() -> APIRouter:
     shown_only = HTTPBearer(auto_error=False, description="Not needed on this machine until the first key exists.")
     router = APIRouter(prefix="/api/v1", dependencies=[Depends(shown_only)], responses=PROBLEM)
-    for part in (routes_collections, routes_runs, routes_batches, routes_questions, routes_system):
+    for part in (routes_collections, routes_runs, routes_sources, routes_failures, routes_steering, routes_batches, routes_questions, routes_system):
         router.include_router(part.router)
     return router

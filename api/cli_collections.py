@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from api import cli_steering
 from api.terminal import (
     clean,
     collection_option,
@@ -92,6 +93,10 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
         print_json({"deleted": not dry_run, "dry_run": dry_run, "id": name, "documents": documents})
     else:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {name} with {documents} documents")
+
+
+for _verb in (cli_steering.pause, cli_steering.resume, cli_steering.cancel):
+    collections.add_command(_verb)
 
 
 @click.group(epilog="Example: dujiang documents list -c handbook")

@@ -1,4 +1,4 @@
-"""`dujiang runs` and `dujiang failures`."""
+"""`dujiang runs`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.terminal import clean, collections_option, facts, json_option, more, over, page_options, print_json, system, table
+from api.terminal import collections_option, json_option, more, over, page_options, print_json, system, table
 
 if TYPE_CHECKING:
     from workers.views import RunView
@@ -98,48 +98,3 @@ def pause(run_id: str, as_json: bool) -> None:
 def resume(run_id: str, as_json: bool) -> None:
     """Go on with a paused run."""
     _steer("resume", run_id, as_json)
-
-
-@click.group(epilog="Example: dujiang failures list -c handbook")
-def failures() -> None:
-    """Documents that could not be taken in, with reason and cure."""
-
-
-@failures.command("list", epilog="Example: dujiang failures list -c handbook --code malformed")
-@collections_option
-@click.option("--run", "run_id", default="", metavar="RUN", help="Only of this run.")
-@click.option("--code", default="", help="Only with this code.")
-@page_options(100)
-@json_option
-def list_failures(collections: Sequence[str], run_id: str, code: str, limit: int, after: str, as_json: bool) -> None:
-    """One entry per document."""
-    with system() as opened:
-        page = over(collections, lambda name: opened.failures(collection=name, run_id=run_id, code=code, limit=limit, after=after))
-    if as_json:
-        print_json(page)
-        return
-    from api.cli_ingest import show
-
-    if not page.data:
-        click.echo("no failures")
-    for failure in page.data:
-        show(failure)
-        click.echo(f"    {failure.document_id}  attempts {failure.attempts}")
-    more(page)
-
-
-@failures.command("show", epilog="Example: dujiang failures show DOCUMENT_ID")
-@click.argument("document_id")
-@json_option
-def show_failure(document_id: str, as_json: bool) -> None:
-    """Everything about one, with the traceback when it was a bug."""
-    with system() as opened:
-        failure = opened.failure(document_id)
-    if as_json:
-        print_json(failure)
-        return
-    names = ("document", "document_id", "collection", "run_id", "stage", "code", "attempts", "at")
-    facts([(name, getattr(failure, name)) for name in names])
-    click.echo(f"\n{clean(failure.detail)}\n→ {clean(failure.hint)}")
-    if failure.traceback:
-        click.echo(f"\n{clean(failure.traceback)}")

@@ -19,9 +19,12 @@ from workers.views import (
     FailureView,
     ItemView,
     KeyView,
+    LettersView,
     Page,
     RunView,
+    Selection,
     StatusView,
+    TenantView,
 )
 
 if TYPE_CHECKING:
@@ -136,6 +139,27 @@ class Local:
 
     def failure(self, document_id: str) -> FailureView:
         return self.platform.failure(document_id, tenant=TENANT)
+
+    def selected_failures(self, chosen: Selection) -> LettersView:
+        return self.platform.steering.selected(chosen)
+
+    def replay_failures(self, chosen: Selection) -> LettersView:
+        return self.platform.steering.replay(chosen)
+
+    def discard_failures(self, chosen: Selection) -> LettersView:
+        return self.platform.steering.discard(chosen)
+
+    def hold_collection(self, name: str, *, paused: bool) -> None:
+        self.platform.steering.hold_collection(name, paused=paused, tenant=TENANT)
+
+    def cancel_collection(self, name: str) -> Sequence[RunView]:
+        return self.platform.steering.cancel_collection(name, tenant=TENANT)
+
+    def tenants(self) -> Sequence[TenantView]:
+        return self.platform.steering.tenants()
+
+    def weigh(self, name: str, weight: float) -> TenantView:
+        return self.platform.steering.weigh(name, weight)
 
     # ------------------------------------------------------------ sources
 

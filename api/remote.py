@@ -22,9 +22,12 @@ from workers.views import (
     FailureView,
     ItemView,
     KeyView,
+    LettersView,
     Page,
     RunView,
+    Selection,
     StatusView,
+    TenantView,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +162,32 @@ class Remote:
 
     def failure(self, document_id: str) -> FailureView:
         return self._get(FailureView, f"/failures/{_part(document_id)}")
+
+    def selected_failures(self, chosen: Selection) -> LettersView:
+        return self._letters("replay", chosen, dry_run=True)
+
+    def replay_failures(self, chosen: Selection) -> LettersView:
+        return self._letters("replay", chosen)
+
+    def discard_failures(self, chosen: Selection) -> LettersView:
+        return self._letters("discard", chosen)
+
+    def _letters(self, verb: str, chosen: Selection, *, dry_run: bool = False) -> LettersView:
+        given = {"document_ids": list(chosen.document_ids), "collections": list(chosen.collections), "run_id": chosen.run_id}
+        value = {**given, "code": chosen.code, "stage": chosen.stage, "dry_run": dry_run}
+        return decode(LettersView, self.send("POST", f"/failures/{verb}", json=value))
+
+    def hold_collection(self, name: str, *, paused: bool) -> None:
+        self.send("POST", f"/collections/{_part(name)}/{'pause' if paused else 'resume'}")
+
+    def cancel_collection(self, name: str) -> Sequence[RunView]:
+        return [decode(RunView, run) for run in self.send("POST", f"/collections/{_part(name)}/cancel")["data"]]
+
+    def tenants(self) -> Sequence[TenantView]:
+        return [decode(TenantView, one) for one in self.send("GET", "/tenants")["data"]]
+
+    def weigh(self, name: str, weight: float) -> TenantView:
+        return decode(TenantView, self.send("PUT", f"/tenants/{_part(name)}", json={"weight": weight}))
 
     # ------------------------------------------------------------ sources
 

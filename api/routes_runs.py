@@ -1,4 +1,4 @@
-"""Runs and failures."""
+"""Runs."""
 
 from __future__ import annotations
 
@@ -99,37 +99,3 @@ def pause_run(request: Request, run_id: str) -> Response:
 def resume_run(request: Request, run_id: str) -> Response:
     _own(request, run_id)
     return answer(platform_of(request).resume(run_id))
-
-
-@router.get("/failures", response_model=Page[FailureView], summary="List failures", tags=["failures"])
-def list_failures(
-    request: Request,
-    collection: Collection = "",
-    run_id: Annotated[str, Query(description="Only of this run.")] = "",
-    code: Annotated[str, Query(description="Only with this code.")] = "",
-    limit: Limit = 100,
-    after: After = "",
-) -> Response:
-    who, platform = who_of(request), platform_of(request)
-    need(who, "read")
-    if collection:
-        need_read(who, collection)
-    return answer(
-        seen(
-            lambda count, start: platform.failures(tenant=who.tenant, collection=collection, run_id=run_id, code=code, limit=count, after=start),
-            lambda item: visible(who, item.collection),
-            lambda item: item.document_id,
-            limit,
-            after,
-        )
-    )
-
-
-@router.get("/failures/{document_id}", response_model=FailureView, summary="One failure, with its traceback if it was a bug", tags=["failures"])
-def show_failure(request: Request, document_id: str) -> Response:
-    who = who_of(request)
-    need(who, "read")
-    failure = platform_of(request).failure(document_id, tenant=who.tenant)
-    if not visible(who, failure.collection):
-        raise NotFound(f"there is no failure of a document {document_id!r}")
-    return answer(failure)

@@ -200,3 +200,20 @@ class ProblemOut(BaseModel):
     document: str
     stage: str
     errors: list[FieldErrorOut]
+
+
+class SelectionIn(Strict):
+    """Which dead letters; what is left out selects all that the key may change."""
+
+    document_ids: list[str] = Field(default_factory=list, max_length=10_000)
+    collections: list[Name] = Field(default_factory=list, max_length=1000)
+    run_id: str = ""
+    code: str = ""
+    stage: Literal["", "load", "parse", "chunk", "embed", "index"] = ""
+    dry_run: bool = Field(False, description="Only say how many there are.")
+
+
+class WeightIn(Strict):
+    """A tenant's share of the workers beside others."""
+
+    weight: float = Field(ge=0.01, le=1000, description="2 gets twice as many batches as 1.")

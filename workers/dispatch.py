@@ -13,7 +13,7 @@ from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
 from pipeline.packs import cache_group
 from pipeline.settings import Settings
-from workers.ledger import browse, catalog, intake, removal
+from workers.ledger import browse, catalog, control, intake, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
@@ -35,6 +35,7 @@ from workers.views import (
 if TYPE_CHECKING:
     from workers.asking import Asking
     from workers.sourcing import Sources
+    from workers.steering import Steering
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 NO_METADATA: Mapping[str, Scalar | list[str]] = MappingProxyType({})
@@ -159,15 +160,15 @@ class Platform:
 
     def cancel(self, run_id: str) -> RunView:
         """Stop what has not finished; a finished run stays as it is."""
-        intake.stop(self.db, browse.run_number(run_id))
+        control.stop(self.db, browse.run_number(run_id))
         return self.run(run_id)
 
     def pause(self, run_id: str) -> RunView:
-        intake.hold(self.db, browse.run_number(run_id), paused=True)
+        control.hold(self.db, browse.run_number(run_id), paused=True)
         return self.run(run_id)
 
     def resume(self, run_id: str) -> RunView:
-        intake.hold(self.db, browse.run_number(run_id), paused=False)
+        control.hold(self.db, browse.run_number(run_id), paused=False)
         return self.run(run_id)
 
     def wait(self, run_id: str, *, timeout_s: float | None = None, on_progress: Callable[[RunView], None] | None = None) -> RunView:
@@ -187,6 +188,13 @@ class Platform:
         from workers.sourcing import Sources
 
         return Sources(self.runtime)
+
+    @property
+    def steering(self) -> Steering:
+        """Replaying, discarding, pausing, weighing."""
+        from workers.steering import Steering
+
+        return Steering(self.runtime)
 
     def batch(self, batch_id: int, *, tenant: str = "default") -> BatchView:
         """What a batch's number stood for. Raises NotFound."""

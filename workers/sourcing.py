@@ -13,7 +13,7 @@ from pipeline.load import connectors
 from pipeline.load.connectors import SourceKind
 from workers import collecting, schedule, sealing, withdrawal
 from workers.fetching import scope_of, spec_of
-from workers.ledger import absence, browse, catalog, sources
+from workers.ledger import absence, browse, catalog, control, sources
 from workers.ledger.sources import STOPPED, SourceRow
 from workers.runtime import Runtime
 from workers.views import AbsentView, CheckView, Page, RunView, SourceKindView, SourceStatusView, SourceView
@@ -189,14 +189,13 @@ class Sources:
 
     def delete(self, name: str, *, keep_documents: bool = False, tenant: str = "default") -> int:
         """Remove a source, and its documents unless they shall stay; returns how many those were. Raises NotFound, Unavailable: then ask again."""
-        from workers.ledger import intake
 
         row = sources.find(self._runtime.db, tenant, name)
         sources.hold(self._runtime.db, row.id, paused=True)
         with self._runtime.db.read() as connection:
             run = sources.under_way(connection, row.id)
         if run is not None:
-            intake.stop(self._runtime.db, run)
+            control.stop(self._runtime.db, run)
         number = 0
         if not keep_documents:
             collection = catalog.find(self._runtime.db, tenant, row.collection)

@@ -99,6 +99,38 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters; what is empty selects all. Several conditions must all hold."""
+
+    tenant: str = "default"
+    document_ids: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    run_id: str = ""
+    code: str = ""
+    stage: str = ""
+    """Where they failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LettersView:
+    """Dead letters that were selected, replayed or discarded."""
+
+    documents: int
+    collections: Mapping[str, int]
+    """Collection → documents."""
+    runs: tuple[RunView, ...] = ()
+    """One for each collection, where they were replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """A tenant's share of the workers beside others."""
+
+    name: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionView:
     """One collection with what it was built with."""
 

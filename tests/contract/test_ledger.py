@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import BadRequest, Conflict, Unauthorised
 from workers import queues
-from workers.ledger import batches, browse, catalog, forming, intake, losses, refs, removal, schema, sweeping
+from workers.ledger import batches, browse, catalog, control, forming, intake, losses, refs, removal, schema, sweeping
 from workers.ledger.engine import Database
 from workers.ledger.intake import Submission
 from workers.ledger.work import Advance, CollectionRow, Issue, Outcome, Ref, Setback
@@ -227,7 +227,7 @@ def test_a_cancelled_run_balances_and_no_late_worker_changes_it(db: Database) ->
     (issue,) = forming.form(db, WINDOWS)
     batch = claim(db, issue)
     assert batch is not None
-    intake.stop(db, run_id)
+    control.stop(db, run_id)
     assert batches.held(db, batch) == frozenset()
     batches.commit(db, batch, Outcome(tuple(Advance(work.document_id, Stage.CHUNK, "a", 1) for work in batch.documents)))
     view = browse.run(db, browse.run_name(run_id))
@@ -236,9 +236,9 @@ def test_a_cancelled_run_balances_and_no_late_worker_changes_it(db: Database) ->
 
 def test_a_paused_run_is_not_fed_until_it_is_resumed(db: Database) -> None:
     run_id = begin(db, collection(db), "a")
-    intake.hold(db, run_id, paused=True)
+    control.hold(db, run_id, paused=True)
     assert forming.form(db, WINDOWS) == []
-    intake.hold(db, run_id, paused=False)
+    control.hold(db, run_id, paused=False)
     assert len(forming.form(db, WINDOWS)) == 1
 
 

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
+from workers.ledger import control
 from workers.ledger.batches import counts_by_queue, new_batch
 from workers.ledger.engine import Database
-from workers.ledger.schema import OPEN, WAITING, batches, documents, locks, runs
+from workers.ledger.schema import OPEN, WAITING, batches, documents, locks, runs, tenants
 from workers.ledger.work import Issue
 
 LINGER_S = 3.0
@@ -80,7 +81,7 @@ def _locked(connection: Connection, db: Database, wait: bool) -> bool:
 def _groups(connection: Connection, lane: Lane) -> list[_Group]:
     rows = connection.execute(
         select(runs.c.id, runs.c.tenant, runs.c.collection_id)
-        .where(runs.c.finished_at.is_(None), runs.c.lane == lane.value, runs.c.status.in_(("queued", "running")))
+        .where(runs.c.finished_at.is_(None), runs.c.lane == lane.value, runs.c.status.in_(("queued", "running")), ~control.held_back())
         .order_by(runs.c.id)
     )
     return [_Group(row.id, row.tenant, row.collection_id) for row in rows]
@@ -88,11 +89,13 @@ def _groups(connection: Connection, lane: Lane) -> list[_Group]:
 
 def _stage(connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float) -> list[Issue]:
     issues: list[Issue] = []
-    load = _load_by_tenant(connection, stage, lane) if len({group.tenant for group in groups}) > 1 else {}
+    several = len({group.tenant for group in groups}) > 1
+    load = _load_by_tenant(connection, stage, lane) if several else {}
+    shares = _shares(connection) if several else {}
     waiting = {group.run_id: group for group in groups}
     limits = queues.bounds(stage, chunks_per_batch=window.chunks)
     while waiting:
-        group = min(waiting.values(), key=lambda g: (load.get(g.tenant, 0), g.served, g.run_id))
+        group = min(waiting.values(), key=lambda g: (load.get(g.tenant, 0) / shares.get(g.tenant, 1.0), g.served, g.run_id))
         route, rows = _pick(connection, group, stage, limits, now)
         if not rows or (stage is Stage.EMBED and lane is Lane.BULK and not _worth(connection, group, rows, window, now)):
             del waiting[group.run_id]
@@ -127,6 +130,11 @@ def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[st
         .group_by(batches.c.tenant)
     )
     return {row[0]: row[1] for row in rows}
+
+
+def _shares(connection: Connection) -> dict[str, float]:
+    """Tenant → weight; 1 for those that are not there."""
+    return {row.name: max(0.01, row.weight) for row in connection.execute(select(tenants))}
 
 
 def _pick(connection: Connection, group: _Group, stage: Stage, limits: queues.Bounds, now: float) -> tuple[str, list[Row[*tuple[Any, ...]]]]:
@@ -183,7 +191,7 @@ def anything_waits(db: Database) -> bool:
         found = connection.scalar(
             select(documents.c.id)
             .join(runs, runs.c.id == documents.c.run_id)
-            .where(runs.c.finished_at.is_(None), WAITING, documents.c.next_at <= now)
+            .where(runs.c.finished_at.is_(None), runs.c.status.in_(("queued", "running")), ~control.held_back(), WAITING, documents.c.next_at <= now)
             .limit(1)
         )
     return found is not None

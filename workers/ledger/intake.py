@@ -191,33 +191,3 @@ def write_rows(connection: Connection, new: list[dict[str, object]], again: list
         names = [name for name in again[0] if name != "id"]
         statement = update(documents).where(documents.c.id == bindparam("b_id")).values({name: bindparam(f"b_{name}") for name in names})
         connection.execute(statement, [{f"b_{name}": value for name, value in row.items()} for row in again])
-
-
-def stop(db: Database, run_id: int) -> None:
-    """Cancel what has not finished: no late worker can commit it any more."""
-    with db.write() as connection:
-        now = db.now(connection)
-        done = connection.execute(update(runs).where(runs.c.id == run_id, runs.c.finished_at.is_(None)).values(status="cancelling", scan="complete"))
-        if done.rowcount != 1:
-            return
-        waiting = list(connection.execute(select(run_items.c.document_id).where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")))
-        connection.execute(
-            update(documents)
-            .where(documents.c.run_id == run_id, documents.c.status.in_(("ready", "queued", "retry")))
-            .values(status="cancelled", batch_id=None, updated_at=now)
-        )
-        connection.execute(
-            update(run_items)
-            .where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")
-            .values(outcome="cancelled", detail="the run was cancelled")
-        )
-        others = [(row.document_id, "cancelled", 0, "the run that worked on it was cancelled") for row in waiting]
-        balance.settle(connection, others, now)
-        balance.finish(connection, [run_id], now)
-
-
-def hold(db: Database, run_id: int, *, paused: bool) -> None:
-    """Pause or resume: nothing new is formed for a paused run; batches under way finish their stage."""
-    wanted, now_is = ("paused", ("queued", "running")) if paused else ("running", ("paused",))
-    with db.write() as connection:
-        connection.execute(update(runs).where(runs.c.id == run_id, runs.c.finished_at.is_(None), runs.c.status.in_(now_is)).values(status=wanted))
