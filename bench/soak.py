@@ -22,7 +22,7 @@ import redis
 
 from bench.corpus import files, make
 from bench.cost import tree_memory_mb
-from tests.chaos.strikes import any_victim
+from tests.chaos.strikes import any_victim, recovered
 from tests.simulators.model_server import ModelServer
 from tests.system import Counts, System
 from workers.broker import QUEUE_DB, client_url, with_db
@@ -112,6 +112,7 @@ def drive(system: System, model: ModelServer, items: list[Incoming], *, every_s:
             run = under_fire(system, run, every_s, rng, found)
         found.seconds = time.monotonic() - began
         found.redis_mb = watch.most_mb
+        recovered(system)
         found.end_mb = tree_memory_mb(system.pid)
         found.counts = system.counts(run)
         found.balanced = run.discovered == run.indexed + run.unchanged + run.skipped + run.failed + run.cancelled == len(items)

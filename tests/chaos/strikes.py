@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import redis
+
 from tests.system import System, living, until
+from workers.ledger import nodes
 
 NODES = ("compute", "network", "index")
 STAGES = ("load,parse,chunk", "load", "parse", "chunk", "embed", "index")
@@ -58,6 +61,20 @@ def kill_supervisor(system: System, _: random.Random) -> None:
     family = system.kill()
     until(lambda: not living(family), GONE_S, "everything that the supervisor started is gone")
     system.start()
+
+
+def recovered(system: System, seconds: float = 30.0) -> None:
+    """Wait until everybody who was killed has a successor, and each queue its consumer."""
+
+    def whole() -> bool:
+        try:
+            with system.redis() as client:
+                client.ping()
+            return all(nodes.consumers(system.platform.db).values()) and {*NODES} <= {entry.name for entry in system.state().processes}
+        except redis.RedisError:
+            return False
+
+    until(whole, seconds, "everybody is back at work")
 
 
 Strike = Callable[[System, random.Random], None]

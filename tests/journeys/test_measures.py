@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(("bench.soak", "--n", "60", "--every", "0.5", "--dim", "16"), "same index: True; balanced: True", id="soak"),
+        pytest.param(("bench.soak", "--n", "60", "--every", "0.5", "--seed", "3", "--dim", "16"), "same index: True; balanced: True", id="soak"),
         pytest.param(("bench.queued", "--documents", "1500", "--done", "6"), "bytes a document", id="queued"),
         pytest.param(("bench.scaling", "--n", "12", "--rounds", "1", "--stores", "embedded", "--dim", "16"), "| embedded | 2 |", id="scaling"),
     ],
