@@ -23,7 +23,7 @@ ALLOCATOR: Mapping[str, str] = {
 }
 """For glibc: a batch's vectors and texts are kept for the next batch instead of being returned to the kernel and faulted in again."""
 
-SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key", "flower_auth"})
+SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key", "flower_auth", "sealing_key"})
 
 SECOND_CHOICE: Mapping[str, tuple[str, ...]] = {
     "redis_url": ("REDIS_URL",),
