@@ -128,10 +128,12 @@ class Supervisor:
         self._children.append(child)
 
     def _await_consumers(self) -> None:
-        """A queue that nobody consumes is refused at start: its documents would wait for ever."""
+        """A queue that nobody consumes is refused at start: its documents would wait for ever. Workers of another host do not count for ours."""
         until = time.monotonic() + READY_S
         while not self._stopping:
-            silent = [queue for queue, number in broker.consumers(self._runtime.broker, self._runtime.db).items() if not number]
+            living = {node.name for node in nodes.living(self._runtime.db)}
+            silent = [queue for child in self._children if child.role == "worker" and child.node not in living for queue in child.queues]
+            silent = silent or [queue for queue, number in broker.consumers(self._runtime.broker, self._runtime.db).items() if not number]
             if not silent:
                 return
             dead = [child for child in self._children if child.role == "worker" and not child.running()]

@@ -55,7 +55,7 @@ def redis_like(path: Path) -> Server:
         with server.client() as client:
             lists = {key.decode() for key in client.scan_iter("dujiang.dujiang.*") if client.type(key) == b"list"}
             unacked = {"unacked"} if client.hlen("dujiang.unacked") else set()
-            return lists | unacked | {key for key in endless_keys(client) if not key.startswith(("dujiang._kombu", "dujiang.unacked"))}
+            return lists | unacked | endless_keys(client)
 
     return Server({"redis_url": server.url}, depth, server.flush, server.restart, server.restart, left, server.close)
 

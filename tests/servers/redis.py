@@ -113,7 +113,8 @@ class RedisServer:
 
 def endless_keys(client: redis.Redis) -> set[str]:
     """Keys of ours that would stay for ever. The lists are queues, and those are the broker's, like the keys of its own prefix."""
-    return {key.decode() for key in client.scan_iter("dujiang.*") if client.type(key) != b"list" and client.ttl(key) == -1}
+    names = {key.decode() for key in client.scan_iter("dujiang.*") if client.type(key) != b"list" and client.ttl(key) == -1}
+    return {name for name in names if not name.startswith(("dujiang._kombu", "dujiang.unacked"))}
 
 
 def _answers(client: redis.Redis) -> bool:
