@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from pipeline.contracts import (
     Chunk,
@@ -58,6 +58,57 @@ class Surroundings(Protocol):
         With `stale` the stored value is replaced if it still is that one.
         """
         ...
+
+
+class Permit(Protocol):
+    """One request that is under way."""
+
+    def used(self, tokens: int | None) -> None:
+        """What the service counted, in place of the estimate; None when it did not say."""
+        ...
+
+
+class Limiter(Protocol):
+    """Keeps the requests of all processes to one service within its limits, and away from it while it is blocked or down."""
+
+    def request(self, *, tokens: int = 0, patience_s: float = 1.0) -> AbstractContextManager[Permit]:
+        """Permission for one request, which is made inside the block: how the block ends tells all others how the service is.
+
+        Args:
+            tokens: an estimate of what the service will count.
+            patience_s: sleep at most so long for permission.
+        Raises: RateLimited, QuotaExhausted or Unavailable with the time to wait, when that is longer; nothing was sent then.
+        """
+        ...
+
+
+class Unlimited:
+    """A limiter, and a permit, that lets everything pass."""
+
+    def request(self, *, tokens: int = 0, patience_s: float = 1.0) -> AbstractContextManager[Permit]:
+        return nullcontext(self)
+
+    def used(self, tokens: int | None) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service as its limits see it: requests are counted together where `part`, `provider` and `credential` are the same."""
+
+    part: str
+    """What it is to us: ``embedder``, ``llm``, ``store``."""
+    provider: str
+    shown: str
+    """What messages call it, with its address and without secrets."""
+    credential: str = field(default="", repr=False)
+    """Address and key. Leaves this process as a hash only."""
+    rps: float = 0.0
+    """Requests a second; 0: any."""
+    tpm: int = 0
+    """Tokens a minute; 0: any."""
+    concurrency: int = 0
+    """Requests at once; 0: any."""
 
 
 class Connector(Protocol):
@@ -168,6 +219,15 @@ class DocumentText(Protocol):
 
     def sections(self, collection: str, document_id: str, start: int = 0, end: int | None = None) -> tuple[Section, ...]:
         """The sections that touch the span. Raises NotFound."""
+        ...
+
+
+@runtime_checkable
+class Piecewise(Protocol):
+    """An embedder whose answer comes in pieces, so that a request that fails takes none of the others' vectors with it."""
+
+    def pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, EmbeddedChunks]]:
+        """(place of its first text, vectors) of each request that was answered. Raises like `encode`, after the last of them."""
         ...
 
 

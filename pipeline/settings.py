@@ -58,9 +58,18 @@ class Settings:
     embedder_api_key: str = ""
     embedder_dimension: int = 0
     """0: the model's own."""
+    embedder_rps: float = 0.0
+    """Requests a second to the embedding server, over all workers; 0: the preset's, mostly none."""
+    embedder_tpm: int = 0
+    """Tokens a minute; 0: any number."""
+    embedder_concurrency: int = 0
+    """Requests at once, over all workers; 0: as many as there are threads."""
     llm: str = "extractive"
     llm_base_url: str = ""
     llm_api_key: str = ""
+    llm_rps: float = 0.0
+    llm_tpm: int = 0
+    llm_concurrency: int = 0
     reranker: str = ""
     reranker_base_url: str = ""
     reranker_api_key: str = ""
@@ -104,6 +113,8 @@ class Settings:
     """Real failures of a document before it goes to the dead letters."""
     request_timeout_s: float = 60.0
     """Seconds to wait for a model server's answer."""
+    keep_generations: int = 1
+    """Earlier builds of a collection that stay in the store for a way back."""
     artifacts_keep_days: int = 30
     """How long stage outputs of retired versions are kept."""
 

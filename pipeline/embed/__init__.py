@@ -8,7 +8,7 @@ from typing import cast
 from pipeline import registry
 from pipeline.embed.providers import PROVIDERS
 from pipeline.errors import BadRequest
-from pipeline.protocols import Embedder, EmbedderProfile
+from pipeline.protocols import Embedder, EmbedderProfile, Limiter, Service
 from pipeline.settings import Settings
 
 _MODULES: Mapping[str, str] = {
@@ -21,13 +21,22 @@ EMBEDDERS: Mapping[str, str] = {name: f"{module}:build" for name, module in _MOD
 """Name before the first colon of `Settings.embedder` → its builder, ``(Settings) -> Embedder``."""
 
 
-def create(settings: Settings) -> Embedder:
-    """The configured embedder. Nothing is loaded and nobody is called before its first use.
+def create(settings: Settings, limiter: Limiter | None = None) -> Embedder:
+    """The configured embedder. Nothing is loaded and nobody is called before its first use. `limiter` is for one that is a `service`.
 
     Raises Unsupported for an unknown name, BadRequest when a service is named without a model or an address.
     """
-    build = cast("Callable[[Settings], Embedder]", registry.find(EMBEDDERS, _name(settings), what="embedder"))
-    return build(settings)
+    build = cast("Callable[..., Embedder]", registry.find(EMBEDDERS, _name(settings), what="embedder"))
+    return build(settings) if limiter is None else build(settings, limiter)
+
+
+def service(settings: Settings) -> Service | None:
+    """The service that the configured embedder calls; None for one that computes in this process. Raises like `create`."""
+    name = _name(settings)
+    if name not in PROVIDERS:
+        return None
+    describe = cast("Callable[[Settings], Service]", registry.find({name: "pipeline.embed.openai:service"}, name, what="embedder"))
+    return describe(settings)
 
 
 def profile(settings: Settings) -> EmbedderProfile:

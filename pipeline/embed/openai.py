@@ -10,19 +10,18 @@ from __future__ import annotations
 import binascii
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import repeat
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from pipeline import identity, registry
 from pipeline.contracts import EmbeddedChunks, Vectors
 from pipeline.embed.providers import PROVIDERS, Provider, max_tokens, prefixes
-from pipeline.errors import BadRequest, BrokenContract
-from pipeline.http import Client, error_word
-from pipeline.protocols import EmbedderProfile
+from pipeline.errors import BadRequest, BrokenContract, PipelineError
+from pipeline.http import Client, error_word, shown
+from pipeline.protocols import EmbedderProfile, Limiter, Service, Unlimited
 from pipeline.settings import Settings
 
 SETTING = "DUJIANG_EMBEDDER"
@@ -32,6 +31,12 @@ VERSION = 1
 # API embedders rank well by themselves, so full text only breaks ties: docs/decisions, weights per profile
 _LEXICAL_WEIGHT = 0.05
 _REFUSE_BELOW = 0.30
+
+QUERY_PATIENCE_S = 5.0
+"""Somebody waits for the answer to a question: rather a little later than not at all."""
+
+Sent: TypeAlias = tuple[Vectors, int | None]
+"""The vectors of one request, and the tokens billed for it."""
 
 
 def profile(settings: Settings) -> EmbedderProfile:
@@ -64,18 +69,15 @@ def profile(settings: Settings) -> EmbedderProfile:
     )
 
 
-def build(settings: Settings) -> OpenAIEmbedder:
+def build(settings: Settings, limiter: Limiter | None = None) -> OpenAIEmbedder:
     """An embedder for ``provider:MODEL``; connects at first use.
 
     Raises BadRequest when the provider has no address of its own and the settings name none.
     """
     name, _ = registry.split(settings.embedder)
     provider = _provider(name)
-    address = settings.embedder_base_url or provider.base_url
-    if not address:
-        raise BadRequest(f"the embedder {name!r} needs an address", hint=f"Set {SETTING}_BASE_URL.", code="bad_setting")
     client = Client(
-        address,
+        _address(name, provider, settings),
         api_key=settings.embedder_api_key,
         timeout_s=settings.request_timeout_s,
         service=name,
@@ -83,9 +85,33 @@ def build(settings: Settings) -> OpenAIEmbedder:
         key_header=provider.key_header,
     )
     known = profile(settings)
+    in_flight = min(settings.worker_threads, settings.embedder_concurrency or settings.worker_threads)
     return OpenAIEmbedder(
-        client, provider, known, dimension=settings.embedder_dimension, tokenizer=settings.tokenizer, in_flight=settings.worker_threads
+        client, provider, known, dimension=settings.embedder_dimension, tokenizer=settings.tokenizer, in_flight=in_flight, limiter=limiter
     )
+
+
+def service(settings: Settings) -> Service:
+    """Whose limits count, and which. Raises like `build`."""
+    name, _ = registry.split(settings.embedder)
+    provider = _provider(name)
+    address = _address(name, provider, settings)
+    return Service(
+        part="embedder",
+        provider=name,
+        shown=f"{name} at {shown(address)}",
+        credential=f"{address} {settings.embedder_api_key}",
+        rps=settings.embedder_rps or provider.rps,
+        tpm=settings.embedder_tpm,
+        concurrency=settings.embedder_concurrency,
+    )
+
+
+def _address(name: str, provider: Provider, settings: Settings) -> str:
+    address = settings.embedder_base_url or provider.base_url
+    if not address:
+        raise BadRequest(f"the embedder {name!r} needs an address", hint=f"Set {SETTING}_BASE_URL.", code="bad_setting")
+    return address
 
 
 def _provider(name: str) -> Provider:
@@ -105,9 +131,18 @@ class OpenAIEmbedder:
     """One model at one service. Vectors are given back with length 1, whatever the service's were."""
 
     def __init__(
-        self, client: Client, provider: Provider, known: EmbedderProfile, *, dimension: int = 0, tokenizer: str = "cl100k_base", in_flight: int = 1
+        self,
+        client: Client,
+        provider: Provider,
+        known: EmbedderProfile,
+        *,
+        dimension: int = 0,
+        tokenizer: str = "cl100k_base",
+        in_flight: int = 1,
+        limiter: Limiter | None = None,
     ) -> None:
         self._client = client
+        self._limiter = limiter or Unlimited()
         self._in_flight = in_flight
         self._senders: ThreadPoolExecutor | None = None
         self._provider = provider
@@ -125,11 +160,15 @@ class OpenAIEmbedder:
 
     def encode(self, texts: Sequence[str]) -> EmbeddedChunks:
         """Embed passages; see the protocol."""
-        return self._encode(texts, self._prefixes[1], self._provider.passage_role)
+        return self._whole(self.pieces(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> EmbeddedChunks:
         """Embed questions; see the protocol."""
-        return self._encode(texts, self._prefixes[0], self._provider.query_role)
+        return self._whole(self._pieces(texts, self._prefixes[0], self._provider.query_role, QUERY_PATIENCE_S))
+
+    def pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, EmbeddedChunks]]:
+        """Embed passages, request by request; see the protocol."""
+        return self._pieces(texts, self._prefixes[1], self._provider.passage_role, 1.0)
 
     def close(self) -> None:
         """Close kept connections."""
@@ -137,25 +176,47 @@ class OpenAIEmbedder:
             self._senders.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _encode(self, texts: Sequence[str], prefix: str, role: str) -> EmbeddedChunks:
-        parts: list[Vectors] = []
-        tokens: int | None = 0
-        for vectors, used in self._answers(list(self._batches(texts, prefix)), role):
-            parts.append(vectors)
-            tokens = None if used is None or tokens is None else tokens + used
+    def _whole(self, pieces: Iterator[tuple[int, EmbeddedChunks]]) -> EmbeddedChunks:
+        parts = [piece for _, piece in pieces]
+        if len(parts) == 1:
+            return parts[0]
         if not parts:
             return EmbeddedChunks(np.zeros((0, self._profile.dimension or 0), np.float32), self._profile.name, self._profile.revision, 0)
-        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return EmbeddedChunks(vectors, self._profile.name, self._profile.revision, tokens, requests=len(parts))
+        tokens: int | None = 0
+        for part in parts:
+            tokens = None if tokens is None or part.tokens is None else tokens + part.tokens
+        return replace(parts[0], vectors=np.concatenate([part.vectors for part in parts]), tokens=tokens, requests=len(parts))
 
-    def _answers(self, batches: Sequence[list[str]], role: str) -> Iterator[tuple[Vectors, int | None]]:
+    def _pieces(self, texts: Sequence[str], prefix: str, role: str, patience_s: float) -> Iterator[tuple[int, EmbeddedChunks]]:
         """In order. Several requests go out at once, at most `in_flight` over all callers; what is still waiting when one fails is not sent."""
-        if len(batches) == 1 or self._in_flight == 1:
-            return (self._request(batch, role) for batch in batches)
+        batches = list(self._batches(texts, prefix))
+        start = 0
+        failed: PipelineError | None = None
+        sent = self._senders_of().submit if len(batches) > 1 and self._in_flight > 1 else None
+        futures = [sent(self._request, batch, role, patience_s) for batch in batches] if sent else []
+        for place, batch in enumerate(batches):
+            try:
+                vectors, tokens = futures[place].result() if futures else self._request(batch, role, patience_s)
+                yield start, EmbeddedChunks(vectors, self._profile.name, self._profile.revision, tokens, requests=1)
+            except CancelledError:
+                pass
+            except PipelineError as error:
+                failed = failed or error
+                if not futures:
+                    break
+                _call_off(futures)
+            except BaseException:
+                _call_off(futures)
+                raise
+            start += len(batch)
+        if failed is not None:
+            raise failed
+
+    def _senders_of(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._senders is None:
                 self._senders = ThreadPoolExecutor(self._in_flight, thread_name_prefix="embed")
-        return self._senders.map(self._request, batches, repeat(role))
+            return self._senders
 
     def _batches(self, texts: Sequence[str], prefix: str) -> Iterator[list[str]]:
         """Full requests within both bounds; bytes stand for tokens until they do not fit, then those inputs are counted."""
@@ -198,7 +259,7 @@ class OpenAIEmbedder:
 
         one.tokens, one.exact = tokens.count(one.text, self._tokenizer), True
 
-    def _request(self, batch: list[str], role: str) -> tuple[Vectors, int | None]:
+    def _request(self, batch: list[str], role: str, patience_s: float) -> Sent:
         import orjson
 
         provider = self._provider
@@ -209,16 +270,18 @@ class OpenAIEmbedder:
             body[provider.dimension_key] = self._asked_dimension
         if role:
             body[provider.role_key] = role
-        answer = self._client.post_json("embeddings", orjson.dumps(body))
-        try:
-            found: object = orjson.loads(answer)
-        except orjson.JSONDecodeError:
-            raise self._broken(f"an answer of {len(answer)} bytes that is not JSON") from None
-        vectors, used = self._read(found, len(batch))
+        with self._limiter.request(tokens=sum(map(_about, batch)), patience_s=patience_s) as permit:
+            answer = self._client.post_json("embeddings", orjson.dumps(body))
+            try:
+                found: object = orjson.loads(answer)
+            except orjson.JSONDecodeError:
+                raise self._broken(f"an answer of {len(answer)} bytes that is not JSON") from None
+            vectors, used = self._read(found, len(batch))
+            permit.used(used)
         self._check_dimension(vectors.shape[1])
         return self._unit(vectors), used
 
-    def _read(self, found: object, wanted: int) -> tuple[Vectors, int | None]:
+    def _read(self, found: object, wanted: int) -> Sent:
         """The matrix in the order of the inputs, shape (wanted, d), and the tokens billed."""
         if not isinstance(found, dict):
             raise self._broken("an answer that is no JSON object")
@@ -303,3 +366,13 @@ class OpenAIEmbedder:
             hint=hint or f"Check the model and the server behind {SETTING}_BASE_URL.",
             code="bad_vectors",
         )
+
+
+def _about(text: str) -> int:
+    """Tokens of a text, by its length: good enough to be corrected by what the service counts."""
+    return len(text) // 4 + 1 if text.isascii() else len(text)
+
+
+def _call_off(futures: Sequence[Future[Sent]]) -> None:
+    for future in futures:
+        future.cancel()

@@ -29,6 +29,8 @@ class Provider:
     format_key: str = "encoding_format"
     key_header: str = ""
     """Header of the key where it is not ``Authorization: Bearer``."""
+    rps: float = 0.0
+    """Requests a second that every account is allowed; 0 where the provider sets it by account."""
 
 
 _DASHSCOPE = Provider("https://dashscope.aliyuncs.com/compatible-mode/v1", batch_size=10, batch_tokens=80_000, max_tokens=2_048, base64=False)

@@ -15,7 +15,7 @@ from pipeline.contracts import Completion, Usage
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Unavailable
 from pipeline.http import check_address, error_word, failure, is_loopback, quiet, reach_hint, shown
 from pipeline.llm.providers import PROVIDERS, Provider
-from pipeline.protocols import Generation
+from pipeline.protocols import Generation, Limiter, Service, Unlimited
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,26 +24,60 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
 SETTING = "DUJIANG_LLM"
+PATIENCE_S = 5.0
+"""Somebody waits for the answer: rather a little later than not at all."""
+ANSWER_TOKENS = 500
+"""What an answer is taken to have until the service has counted it."""
 
 
-def build(settings: Settings) -> OpenAILLM:
+def build(settings: Settings, limiter: Limiter | None = None) -> OpenAILLM:
     """A reader for ``provider:MODEL``; connects at first use.
 
     Raises BadRequest when the provider has no address of its own and the settings name none.
     """
     name, model = registry.split(settings.llm)
+    provider, address = _place(name, settings)
+    return OpenAILLM(name, model, provider, address, api_key=settings.llm_api_key, timeout_s=settings.request_timeout_s, limiter=limiter)
+
+
+def service(settings: Settings) -> Service:
+    """Whose limits count, and which. Raises like `build`."""
+    name, _ = registry.split(settings.llm)
+    _, address = _place(name, settings)
+    return Service(
+        part="llm",
+        provider=name,
+        shown=f"{name} at {shown(address)}",
+        credential=f"{address} {settings.llm_api_key}",
+        rps=settings.llm_rps,
+        tpm=settings.llm_tpm,
+        concurrency=settings.llm_concurrency,
+    )
+
+
+def _place(name: str, settings: Settings) -> tuple[Provider, str]:
     registry.find(dict.fromkeys(PROVIDERS, "pipeline.llm.openai:build"), name, what="llm")
-    provider = PROVIDERS[name]
-    address = settings.llm_base_url or provider.base_url
+    address = settings.llm_base_url or PROVIDERS[name].base_url
     if not address:
         raise BadRequest(f"the LLM {name!r} needs an address", hint=f"Set {SETTING}_BASE_URL.", code="bad_setting")
-    return OpenAILLM(name, model, provider, address, api_key=settings.llm_api_key, timeout_s=settings.request_timeout_s)
+    return PROVIDERS[name], address
 
 
 class OpenAILLM:
     """One model at one service. `timeout_s` is the longest silence: before the answer, or between two pieces of a stream."""
 
-    def __init__(self, service: str, model: str, provider: Provider, base_url: str, *, api_key: str = "", timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        service: str,
+        model: str,
+        provider: Provider,
+        base_url: str,
+        *,
+        api_key: str = "",
+        timeout_s: float = 60.0,
+        limiter: Limiter | None = None,
+    ) -> None:
+        self._limiter = limiter or Unlimited()
         self.name = f"{service}:{model}"
         self.revision = identity.fingerprint({"name": self.name, "address": shown(base_url)})[:12]
         self.address = shown(base_url)
@@ -62,24 +96,29 @@ class OpenAILLM:
 
     def complete(self, messages: Sequence[tuple[str, str]], options: Generation) -> Completion:
         """See the protocol. `text` is empty when the model ends without text, which `finish_reason` then explains."""
-        with self._typed():
-            answer = self._client().chat.completions.create(
-                model=self._model, messages=_roles(messages), extra_body=self._options(options), extra_headers=self._headers()
-            )
-        return self._completion(answer)
+        with self._limiter.request(tokens=_about(messages, options), patience_s=PATIENCE_S) as permit:
+            with self._typed():
+                answer = self._client().chat.completions.create(
+                    model=self._model, messages=_roles(messages), extra_body=self._options(options), extra_headers=self._headers()
+                )
+            completion = self._completion(answer)
+            permit.used(completion.usage.total_tokens)
+        return completion
 
     def stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Iterator[str | Completion]:
         """See the protocol. Closing the iterator ends the request."""
         pieces: list[str] = []
         model, finish, usage = "", "", Usage(requests=1)
-        with self._typed(), self._open_stream(messages, options) as chunks:
-            for chunk in chunks:
-                piece, ended = self._delta(chunk)
-                model, finish = chunk.model or model, ended or finish
-                usage = _usage(chunk.usage) if chunk.usage else usage
-                if piece:
-                    pieces.append(piece)
-                    yield piece
+        with self._limiter.request(tokens=_about(messages, options), patience_s=PATIENCE_S) as permit:
+            with self._typed(), self._open_stream(messages, options) as chunks:
+                for chunk in chunks:
+                    piece, ended = self._delta(chunk)
+                    model, finish = chunk.model or model, ended or finish
+                    usage = _usage(chunk.usage) if chunk.usage else usage
+                    if piece:
+                        pieces.append(piece)
+                        yield piece
+            permit.used(usage.total_tokens)
         if not model and not pieces:
             raise self._broken("a stream without pieces")
         if not finish:
@@ -256,3 +295,9 @@ def _usage(given: CompletionUsage) -> Usage:
     """Some services send null where the type promises a number."""
     prompt, completion, total = (cast("int | None", value) for value in (given.prompt_tokens, given.completion_tokens, given.total_tokens))
     return Usage(prompt, completion, total, requests=1)
+
+
+def _about(messages: Sequence[tuple[str, str]], options: Generation) -> int:
+    """Tokens of question and answer, by length: good enough to be corrected by what the service counts."""
+    asked = sum(len(text) // 4 + 1 if text.isascii() else len(text) for _, text in messages)
+    return asked + min(options.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS)

@@ -19,7 +19,7 @@ from pipeline.contracts import CollectionSpec, Hit, IndexedDocument, ParsedDocum
 from pipeline.errors import BrokenContract, Conflict, NotFound, Unavailable, Unsupported
 from pipeline.highlight import highlight
 from pipeline.parse import packed
-from pipeline.protocols import WriteOutcome
+from pipeline.protocols import Limiter, WriteOutcome
 from pipeline.stores import elasticsearch_bulk as bulk
 from pipeline.stores import elasticsearch_mapping as mapping
 from pipeline.stores import elasticsearch_query as queries
@@ -58,8 +58,9 @@ class ElasticsearchStore:
         timeout_s: float = 60.0,
         pauses_s: Sequence[float] = bulk.PAUSES_S,
         sleep: Callable[[float], None] = time.sleep,
+        limiter: Limiter | None = None,
     ) -> None:
-        self._client = Client(url, timeout_s=timeout_s)
+        self._client = Client(url, timeout_s=timeout_s, limiter=limiter)
         self._may_write = writer
         self._writer = Writer(self._client, pauses_s=pauses_s, sleep=sleep)
         self._lock = Lock()

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import orjson
 
 from pipeline.errors import BadRequest, BrokenContract, Conflict, Forbidden, NotFound, PipelineError, RateLimited, TooLarge, Unauthorised, Unavailable
+from pipeline.protocols import Limiter, Unlimited
 
 if TYPE_CHECKING:
     from elasticsearch import ApiError, Elasticsearch
@@ -106,7 +107,8 @@ def address(url: str) -> Address:
 class Client:
     """Sends requests and raises from our tree; never repeats a request by itself. Safe to use from several threads."""
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 60.0, limiter: Limiter | None = None) -> None:
+        self._limiter = limiter or Unlimited()
         self._address = address(url)
         self._timeout_s = timeout_s
         self._lock = Lock()
@@ -124,6 +126,10 @@ class Client:
         Raises Unavailable(dependency=True) when nothing answers, RateLimited, Unauthorised, Forbidden, NotFound,
         Conflict, TooLarge, and BrokenContract for a request that the server does not understand.
         """
+        with self._limiter.request():
+            return self._sent(method, path, body, params)
+
+    def _sent(self, method: str, path: str, body: Json | bytes | None, params: Mapping[str, str] | None) -> object:
         import elastic_transport
         import elasticsearch
 
