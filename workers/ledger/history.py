@@ -48,6 +48,19 @@ def batch(db: Database, batch_id: int, *, tenant: str) -> BatchView:
     return _view(row, tuple(_document(one) for one in found))
 
 
+def label(db: Database, batch_id: int) -> str:
+    """A batch in a few words: ``batch 15, run_3, 64 documents``; of one that was tidied away the number alone. Raises Unavailable."""
+    with db.read() as connection:
+        row = connection.execute(select(batches.c.size, batches.c.members).where(batches.c.id == batch_id)).first()
+        if row is None:
+            return f"batch {batch_id}"
+        first = row.members.partition("\n")[0]
+        mine = documents.c.id == first if first else documents.c.batch_id == batch_id
+        run_id = connection.scalar(select(documents.c.run_id).where(mine).limit(1))
+    run = "" if run_id is None else f", {run_name(run_id)}"
+    return f"batch {batch_id}{run}, {row.size} document{'' if row.size == 1 else 's'}"
+
+
 def _document(row: Row[*tuple[Any, ...]]) -> BatchDocumentView:
     detail = row.error_detail if row.status in ("dead", "retry") else ""
     return BatchDocumentView(row.id, row.key, row.collection, run_name(row.run_id), row.stage, row.status, detail)
