@@ -19,6 +19,14 @@ SERVERS = ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.serve
 pytest_plugins = [name for name in SERVERS if find_spec(name)]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos-full", action="store_true", help="the long form of tests/chaos, as `make chaos` runs it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: only in the long form of tests/chaos")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name and count the tests that were skipped for want of a server, apart from other skips."""
     counts: dict[str, int] = {}

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import redis
-
-from tests.system import System, living, until
+from tests.chaos.proof import Begin, Trial, answers
+from tests.system import Held, System, living, until
 from workers.ledger import nodes
 
 NODES = ("compute", "network", "index")
 STAGES = ("load,parse,chunk", "load", "parse", "chunk", "embed", "index")
 GONE_S = 15.0
+TRIES, CATCH_S = 6, 6.0
 
 
 def below(pid: int) -> list[int]:
@@ -64,17 +64,20 @@ def kill_supervisor(system: System, _: random.Random) -> None:
 
 
 def recovered(system: System, seconds: float = 30.0) -> None:
-    """Wait until everybody who was killed has a successor, and each queue its consumer."""
+    """Wait until everybody who was killed has a successor, Redis answers, and each queue has its consumer."""
 
-    def whole() -> bool:
+    until(lambda: answers(system) and all(nodes.consumers(system.platform.db).values()), seconds, "everybody is back at work")
+
+
+def struck(begin: Begin, system: System, tenant: str, stages: str, act: Callable[[Held], None]) -> tuple[Trial, Held]:
+    """A trial in which somebody was caught at work on `stages`. A stage that takes milliseconds may be missed; then another one is begun."""
+    for number in range(TRIES):
+        trial = begin(system, f"{tenant}-{number}")
         try:
-            with system.redis() as client:
-                client.ping()
-            return all(nodes.consumers(system.platform.db).values()) and {*NODES} <= {entry.name for entry in system.state().processes}
-        except redis.RedisError:
-            return False
-
-    until(whole, seconds, "everybody is back at work")
+            return trial, system.caught(stages, act, CATCH_S)
+        except AssertionError:
+            system.finish(trial.run)
+    raise AssertionError(f"nobody was caught at work on {stages} in {TRIES} runs")
 
 
 Strike = Callable[[System, random.Random], None]
