@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.identity import index_name
 from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store, Surroundings
 from pipeline.settings import Settings
-from workers.alone import Alone
+from workers.alone import Alone, Common
 from workers.artifacts import Artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
 from workers.fetching import Fetcher
@@ -74,7 +74,8 @@ class Runtime:
         self._embedders: dict[str, Embedder] = {}
         self._stores: dict[str, Store] = {}
         self._chunkers: dict[str, Chunker] = {}
-        self._ensured: set[tuple[str, int]] = set()
+        self._ensured: set[tuple[str, int, float]] = set()
+        self._commons: dict[str, Common] = {}
 
     @property
     def owner(self) -> str:
@@ -121,7 +122,8 @@ class Runtime:
 
     def surroundings(self, source: SourceRow, check: Callable[[], None]) -> Surroundings:
         """What a connector of this source is given; `check` raises Cancelled once its work was stopped."""
-        return Alone(source.id, check)
+        with self._lock:
+            return Alone(self._commons.setdefault(source.id, Common()), check)
 
     def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]:
         """Download one item of a source. Raises what its connector raises."""
@@ -171,9 +173,11 @@ class Runtime:
         store = self.open_store(self.settings.store_url, writer=True)
         name = index_name(collection.tenant, collection.name, collection.generation)
         with self._lock:
-            if dimension and (name, dimension) not in self._ensured:
+            # A collection that was deleted and made again is another one under the same name.
+            made = (name, dimension, collection.created_at)
+            if dimension and made not in self._ensured:
                 store.ensure(CollectionSpec(name, dimension))
-                self._ensured.add((name, dimension))
+                self._ensured.add(made)
         return store, name
 
     @cached_property

@@ -184,10 +184,12 @@ def _known_vectors(desk: Desk, revision: str) -> dict[str, Vectors]:
     """Vectors of the versions that answer now: text that did not change is not sent again."""
     live = {item.work.document_id: item.work.live_version for item in desk.alive() if item.work.live_version is not None}
     known: dict[str, Vectors] = {}
-    if not live:
+    # Of those that were hidden, the vectors of the version that answered before.
+    returning = [item.work.document_id for item in desk.alive() if item.work.source_id and item.work.live_version is None and item.work.version > 1]
+    if not live and not returning:
         return known
-    found = references.of(desk.tools.db, Stage.EMBED, live)
-    for ref in found.values():
+    found = [*references.of(desk.tools.db, Stage.EMBED, live).values(), *references.newest(desk.tools.db, Stage.EMBED, returning)]
+    for ref in found:
         try:
             stored = packed_vectors.load(desk.tools.artifacts.read([ref])[0])
         except PipelineError:

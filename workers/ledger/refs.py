@@ -57,6 +57,14 @@ def latest(connection: Connection, stage: Stage, ids: Iterable[str]) -> dict[str
     return {row[0]: Ref(row[0], row[1], stage, *row[3:]) for row in connection.execute(query)}
 
 
+def newest(db: Database, stage: Stage, ids: Sequence[str]) -> list[Ref]:
+    """The newest output of `stage` of each document, where there is one."""
+    if not ids:
+        return []
+    with db.read() as connection:
+        return list(latest(connection, stage, ids).values())
+
+
 def forget_old(db: Database, before: float) -> int:
     """Drop references of versions that neither answer nor are under way, older than `before`."""
     retired = (
