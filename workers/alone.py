@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from pipeline.errors import RateLimited
 
@@ -14,14 +15,21 @@ MOMENT_S = 5.0
 STEP_S = 0.2
 
 
+@dataclass
+class Common:
+    """What all connectors of one source in this process have in common."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    free_at: dict[str, float] = field(default_factory=dict[str, float])
+    values: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
+
+
 class Alone:
     """One source in one process. Safe for threads."""
 
-    def __init__(self, source_id: str, check: Callable[[], None]) -> None:
-        self._source_id, self._check = source_id, check
-        self._lock = threading.Lock()
-        self._free_at: dict[str, float] = {}
-        self._values: dict[str, tuple[str, float]] = {}
+    def __init__(self, common: Common, check: Callable[[], None]) -> None:
+        self._check = check
+        self._lock, self._free_at, self._values = common.lock, common.free_at, common.values
 
     def now(self) -> float:
         return time.time()

@@ -130,6 +130,12 @@ class Sources:
         """Raises NotFound."""
         return view(self._runtime, sources.find(self._runtime.db, tenant, name))
 
+    def _there(self, row: SourceRow) -> None:
+        """A collection that was deleted is made again, and what went with it may come back."""
+        if row.collection not in {found.name for found in catalog.every(self._runtime.db, row.tenant)}:
+            collecting.create(self._runtime, row.collection, tenant=row.tenant)
+            absence.forget_deleted(self._runtime.db, row.id)
+
     def status(self, name: str, *, tenant: str = "default") -> SourceStatusView:
         """A source with its last run. Raises NotFound."""
         row = sources.find(self._runtime.db, tenant, name)
@@ -157,6 +163,7 @@ class Sources:
                 hint=f"`dujiang sources {'update' if row.paused == STOPPED else 'resume'} {name}` lets it go on.",
                 code="source_paused",
             )
+        self._there(row)
         config = scope_of(row)
         with self._runtime.db.write() as connection:
             run_id = sources.open_sync(connection, row, self._runtime.db.now(connection), full=full, config=config)

@@ -242,7 +242,7 @@ def test_an_exception_fails_the_run_and_the_next_one_begins_anew(bench: Bench) -
 @pytest.mark.parametrize("how", ["shouts", "mumbles"])
 def test_what_no_database_keeps_is_cut_cleaned_or_refused_item_by_item(bench: Bench, how: str) -> None:
     run = tried(bench, how)
-    assert run.status == "done" and run.indexed >= 2 and run.failed >= 2
+    assert run.status == "done" and run.indexed >= 1 and run.failed >= 2
     assert {failure.code for failure in run.failures} <= {"bad_key", "bad_metadata"}
     assert all(len(warning) <= 1000 for warning in run.warnings)
 

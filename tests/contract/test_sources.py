@@ -282,6 +282,47 @@ def test_a_page_that_may_not_be_fetched_any_more_is_hidden_and_asked_for_again(b
     assert bench.finds("the page called apples")[0] == "apples" and bench.audit() == 2
 
 
+def test_neither_a_new_title_nor_access_restored_costs_a_model_call(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears")
+    bench.sync()
+    asked: list[str] = []
+    make = bench.runtime.embedder
+
+    class Counting:
+        def __init__(self, inner) -> None:
+            self.profile, self._inner = inner.profile, inner
+
+        def encode(self, texts):
+            asked.extend(texts)
+            return self._inner.encode(texts)
+
+    monkeypatch.setattr(bench.runtime, "embedder", lambda row: Counting(make(row)))
+    page = shelf.items["pears"]
+    with shelf.edit():
+        shelf.items["apples"]["title"] = "All about apples"
+        del shelf.items["pears"]
+        shelf.lost = ["pears"]
+    assert bench.sync().indexed == 1
+    with shelf.edit():
+        shelf.items["pears"], shelf.lost = page, []
+    assert bench.sync().indexed == 1
+    assert asked == [] and bench.audit() == 2
+    with shelf.edit():
+        shelf.put("apples", "Now something else.")
+    bench.sync()
+    assert asked
+
+
+def test_a_collection_that_was_deleted_is_made_again_by_the_next_sync(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples")
+    bench.sync()
+    waiting = bench.sources.sync("shelf")
+    bench.platform.delete_collection("docs")
+    assert not bench.listing()
+    assert bench.platform.run(waiting.run_id).finished
+    assert bench.sync().indexed == 1 and bench.audit() == 1
+
+
 def test_what_a_person_deleted_here_stays_deleted_until_a_person_says_otherwise(bench: Bench, tmp_path: Path) -> None:
     shelf = shelf_of(bench, tmp_path, "apples", "pears")
     bench.sync()

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from pipeline.contracts import Lane
 from pipeline.contracts.sources import Json
 from pipeline.errors import Conflict, NotFound
+from workers.ledger import balance
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database
 from workers.ledger.schema import collections, runs, sources
@@ -217,9 +218,19 @@ def claim(db: Database, owner: str, *, lease_s: float) -> Claim | None:
                 continue
             connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "queued").values(status="running"))
             row = _row(taken)
-            collection = connection.execute(select(collections).where(collections.c.id == row.collection_id)).one()
+            collection = connection.execute(select(collections).where(collections.c.id == row.collection_id)).first()
+            if collection is None:
+                _without_collection(connection, row, run_id, now)
+                continue
             return Claim(row, collection_row(collection), run_id, owner)
     return None
+
+
+def _without_collection(connection: Connection, row: SourceRow, run_id: int, now: float) -> None:
+    reason = f"the collection {row.collection!r} was deleted"
+    connection.execute(update(sources).where(sources.c.id == row.id).values(claimed_by="", claimed_until=None, last_error=reason))
+    connection.execute(update(runs).where(runs.c.id == run_id).values(scan="incomplete", warnings=json.dumps([reason])))
+    balance.finish(connection, [run_id], now)
 
 
 def renew(connection: Connection, held: Claim, until: float) -> bool:
