@@ -15,6 +15,7 @@ from pipeline.load import files as loading
 from pipeline.settings import mask
 from workers.artifacts import Entry
 from workers.ledger import catalog, intake
+from workers.ledger.generations import MARK
 from workers.ledger.intake import Submission
 from workers.ledger.work import CollectionRow, Ref
 from workers.runtime import Runtime
@@ -154,10 +155,12 @@ def base_of(runtime: Runtime, row: CollectionRow) -> str:
 
 
 def fingerprint(base: str, meta: Mapping[str, Scalar | list[str]], title: str, url: str, options: Mapping[str, str]) -> str:
-    """Everything beside its bytes that decides what becomes of a document."""
-    return identity.fingerprint(
-        {"base": base, "meta": json.dumps(meta, sort_keys=True), "title": title, "url": url, **{f"o.{k}": v for k, v in options.items()}}
-    )
+    """Everything beside its bytes that decides what becomes of a document.
+
+    First its own part, then the collection's, which a new generation replaces.
+    """
+    own = identity.fingerprint({"meta": json.dumps(meta, sort_keys=True), "title": title, "url": url, **{f"o.{k}": v for k, v in options.items()}})
+    return own[:MARK] + base[:MARK]
 
 
 def _source(item: Incoming) -> SourceItem:

@@ -13,7 +13,8 @@ from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
 from pipeline.packs import cache_group
 from pipeline.settings import Settings
-from workers.ledger import browse, catalog, control, intake, removal
+from workers import withdrawal
+from workers.ledger import browse, catalog, control, generations, intake, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
@@ -34,6 +35,7 @@ from workers.views import (
 
 if TYPE_CHECKING:
     from workers.asking import Asking
+    from workers.generations import Generations
     from workers.sourcing import Sources
     from workers.steering import Steering
 
@@ -84,7 +86,9 @@ class Platform:
         """Remove a collection with all its documents; returns how many there were. Raises NotFound, Unavailable."""
         row = catalog.find(self.db, tenant, name)
         number = removal.detach_collection(self.db, row.id)
-        self.runtime.open_store(self.settings.store_url, writer=True).drop(self._index(row))
+        store = self.runtime.open_store(self.settings.store_url, writer=True)
+        for index in generations.indices(self.db, row):
+            store.drop(index)
         self._purge(row)
         removal.forget_collection(self.db, row.id)
         catalog.remove(self.db, row.id)
@@ -190,6 +194,13 @@ class Platform:
         return Sources(self.runtime)
 
     @property
+    def generations(self) -> Generations:
+        """Builds of a collection: reindex, rollback."""
+        from workers.generations import Generations
+
+        return Generations(self.runtime)
+
+    @property
     def steering(self) -> Steering:
         """Replaying, discarding, pausing, weighing."""
         from workers.steering import Steering
@@ -245,7 +256,7 @@ class Platform:
         """Remove a document from index, artifacts and ledger text. Raises NotFound, Unavailable: then ask again."""
         row = catalog.find(self.db, tenant, collection)
         removal.detach(self.db, row.id, document_id)
-        self.runtime.open_store(self.settings.store_url, writer=True).delete(self._index(row), [document_id])
+        withdrawal.out_of(self.runtime, generations.indices(self.db, row), [document_id])
         packs = removal.forget(self.db, document_id)
         catalog.bump(self.db, row.id)
         self._purge(row)

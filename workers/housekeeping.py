@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
-from workers import schedule
+from workers import generations, schedule
 from workers.feeder import Feeder
 from workers.ledger import forming, nodes, refs, stalls, sweeping
 from workers.processes import node_name
@@ -40,6 +40,7 @@ class Housekeeping:
             self._swept = now
             sweep(self._feeder, self._runtime.broker)
             schedule.due(self._feeder.db)
+            generations.advance(self._runtime)
             self._announce(now)
         if now - self._tidied >= TIDY_EVERY_S:
             self._tidied = now
@@ -80,6 +81,7 @@ class Housekeeping:
 def tidy(runtime: Runtime) -> None:
     """Forget what is past its retention: closed batches, artifacts of retired versions, packs that nobody names."""
     sweeping.tidy(runtime.db)
+    generations.drop_surplus(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
     old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]
     runtime.artifacts.remove(refs.unreferenced(runtime.db, old))

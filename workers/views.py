@@ -123,6 +123,32 @@ class LettersView:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationView:
+    """One build of a collection with one embedder and one chunker."""
+
+    generation: int
+    status: str
+    """building, live, retained, dropping."""
+    chunker: str
+    embedder: str
+    dimension: int | None
+    created_at: datetime
+    live_at: datetime | None
+    retired_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexView:
+    """What a reindex would build."""
+
+    documents: int
+    chunks: int
+    """Those there are now; another chunker makes another number."""
+    chunker: str
+    embedder: str
+
+
+@dataclass(frozen=True, slots=True)
 class TenantView:
     """A tenant's share of the workers beside others."""
 

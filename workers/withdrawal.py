@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.errors import NotFound, PipelineError
-from pipeline.identity import index_name
 from pipeline.packs import cache_group
-from workers.ledger import absence, catalog, removal
+from workers.ledger import absence, catalog, generations, removal
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
@@ -70,7 +69,17 @@ def prune(runtime: Runtime, source: SourceRow, row: CollectionRow, run_id: int |
 
 
 def _out_of_store(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> None:
-    runtime.open_store(runtime.settings.store_url, writer=True).delete(index_name(row.tenant, row.name, row.generation), list(ids))
+    out_of(runtime, generations.indices(runtime.db, row), ids)
+
+
+def out_of(runtime: Runtime, indices: Sequence[str], ids: Sequence[str]) -> None:
+    """Remove documents from indices; one that is not there holds none of them. Raises Unavailable."""
+    store = runtime.open_store(runtime.settings.store_url, writer=True)
+    for name in indices:
+        try:
+            store.delete(name, list(ids))
+        except NotFound:
+            continue
 
 
 def purge(runtime: Runtime, row: CollectionRow) -> None:

@@ -235,6 +235,13 @@ def new_batch(
 
 
 def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], remarks: Mapping[str, str], now: float) -> None:
+    same = and_(collections.c.id == batch.collection.id, collections.c.generation == batch.collection.generation)
+    answering = connection.execute(update(collections).where(same).values(revision=collections.c.revision + 1))
+    if answering.rowcount != 1:
+        # Another generation answers by now: what was cut and embedded for the earlier one begins again.
+        again = {"stage": Stage.CHUNK.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now}
+        connection.execute(update(documents).where(mine).values(**again))
+        return
     done = connection.execute(
         update(documents)
         .where(mine)
@@ -258,7 +265,6 @@ def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], rem
         )
         .returning(documents.c.id, documents.c.chunks)
     ).all()
-    connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(revision=collections.c.revision + 1))
     balance.settle(connection, [(row.id, "indexed", row.chunks, remarks.get(row.id, "")) for row in done], now)
 
 

@@ -69,6 +69,18 @@ generations = Table(
 )
 """Every build of a collection that the store may still hold: building, live, retained or dropping."""
 
+retained = Table(
+    "retained",
+    metadata,
+    Column("collection_id", String(32), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("document_id", String(32), primary_key=True),
+    Column("version", BigId, nullable=False),
+    Column("chunks", Integer, nullable=False, default=0),
+    sqlite_with_rowid=False,
+)
+"""What an earlier generation held when it stopped answering: the way back needs no work for documents that did not change."""
+
 sources = Table(
     "sources",
     metadata,
@@ -210,6 +222,7 @@ documents = Table(
         sqlite_where=text("status IN ('done', 'skipped', 'cancelled')"),
         postgresql_where=text("status IN ('done', 'skipped', 'cancelled')"),
     ),
+    Index("documents_shadow", "shadow_of", sqlite_where=text("shadow_of != ''"), postgresql_where=text("shadow_of != ''")),
     Index("documents_dead", "collection_id", "updated_at", sqlite_where=text("status = 'dead'"), postgresql_where=text("status = 'dead'")),
 )
 """`version` is the one under way or done; `live_version` the one that answers.

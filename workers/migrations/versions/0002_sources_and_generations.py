@@ -86,6 +86,16 @@ def _tables() -> None:
         sa.PrimaryKeyConstraint("collection_id", "generation"),
     )
     op.create_table(
+        "retained",
+        sa.Column("collection_id", sa.String(length=32), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("document_id", sa.String(length=32), nullable=False),
+        sa.Column("version", BigId, nullable=False),
+        sa.Column("chunks", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("collection_id", "generation", "document_id"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "tenants",
         sa.Column("name", sa.String(length=64), nullable=False),
         sa.Column("weight", sa.Double(), nullable=False),
