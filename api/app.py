@@ -13,6 +13,7 @@ from api import (
     routes_batches,
     routes_collections,
     routes_failures,
+    routes_generations,
     routes_health,
     routes_questions,
     routes_runs,
@@ -73,6 +74,16 @@ class Rooted:
 def _versioned() -> APIRouter:
     shown_only = HTTPBearer(auto_error=False, description="Not needed on this machine until the first key exists.")
     router = APIRouter(prefix="/api/v1", dependencies=[Depends(shown_only)], responses=PROBLEM)
-    for part in (routes_collections, routes_runs, routes_sources, routes_failures, routes_steering, routes_batches, routes_questions, routes_system):
+    for part in (
+        routes_collections,
+        routes_runs,
+        routes_sources,
+        routes_failures,
+        routes_generations,
+        routes_steering,
+        routes_batches,
+        routes_questions,
+        routes_system,
+    ):
         router.include_router(part.router)
     return router

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from api import cli_steering
+from api import cli_generations, cli_steering
 from api.terminal import (
     clean,
     collection_option,
@@ -95,7 +95,14 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {name} with {documents} documents")
 
 
-for _verb in (cli_steering.pause, cli_steering.resume, cli_steering.cancel):
+for _verb in (
+    cli_steering.pause,
+    cli_steering.resume,
+    cli_steering.cancel,
+    cli_generations.reindex,
+    cli_generations.rollback,
+    cli_generations.generations,
+):
     collections.add_command(_verb)
 
 

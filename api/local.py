@@ -17,10 +17,12 @@ from workers.views import (
     CollectionView,
     DocumentView,
     FailureView,
+    GenerationView,
     ItemView,
     KeyView,
     LettersView,
     Page,
+    ReindexView,
     RunView,
     Selection,
     StatusView,
@@ -154,6 +156,21 @@ class Local:
 
     def cancel_collection(self, name: str) -> Sequence[RunView]:
         return self.platform.steering.cancel_collection(name, tenant=TENANT)
+
+    def generations(self, collection: str) -> Sequence[GenerationView]:
+        return self.platform.generations.listed(collection, tenant=TENANT)
+
+    def plan_reindex(self, collection: str, *, embedder: str, chunker: str, options: Mapping[str, str] | None) -> ReindexView:
+        return self.platform.generations.plan(collection, embedder=embedder, chunker=chunker, options=options, tenant=TENANT)
+
+    def reindex(self, collection: str, *, embedder: str, chunker: str, options: Mapping[str, str] | None) -> RunView:
+        return self.platform.generations.reindex(collection, embedder=embedder, chunker=chunker, options=options, tenant=TENANT)
+
+    def accept_generation(self, collection: str) -> RunView:
+        return self.platform.generations.accept(collection, tenant=TENANT)
+
+    def rollback(self, collection: str) -> RunView:
+        return self.platform.generations.rollback(collection, tenant=TENANT)
 
     def tenants(self) -> Sequence[TenantView]:
         return self.platform.steering.tenants()

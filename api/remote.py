@@ -20,10 +20,12 @@ from workers.views import (
     CollectionView,
     DocumentView,
     FailureView,
+    GenerationView,
     ItemView,
     KeyView,
     LettersView,
     Page,
+    ReindexView,
     RunView,
     Selection,
     StatusView,
@@ -182,6 +184,23 @@ class Remote:
 
     def cancel_collection(self, name: str) -> Sequence[RunView]:
         return [decode(RunView, run) for run in self.send("POST", f"/collections/{_part(name)}/cancel")["data"]]
+
+    def generations(self, collection: str) -> Sequence[GenerationView]:
+        return [decode(GenerationView, one) for one in self.send("GET", f"/collections/{_part(collection)}/generations")["data"]]
+
+    def plan_reindex(self, collection: str, *, embedder: str, chunker: str, options: Mapping[str, str] | None) -> ReindexView:
+        value = {"embedder": embedder, "chunker": chunker, "options": options, "dry_run": True}
+        return decode(ReindexView, self.send("POST", f"/collections/{_part(collection)}/reindex", json=value))
+
+    def reindex(self, collection: str, *, embedder: str, chunker: str, options: Mapping[str, str] | None) -> RunView:
+        value = {"embedder": embedder, "chunker": chunker, "options": options}
+        return decode(RunView, self.send("POST", f"/collections/{_part(collection)}/reindex", json=value))
+
+    def accept_generation(self, collection: str) -> RunView:
+        return decode(RunView, self.send("POST", f"/collections/{_part(collection)}/reindex", json={"accept_failures": True}))
+
+    def rollback(self, collection: str) -> RunView:
+        return decode(RunView, self.send("POST", f"/collections/{_part(collection)}/rollback"))
 
     def tenants(self) -> Sequence[TenantView]:
         return [decode(TenantView, one) for one in self.send("GET", "/tenants")["data"]]

@@ -217,3 +217,13 @@ class WeightIn(Strict):
     """A tenant's share of the workers beside others."""
 
     weight: float = Field(ge=0.01, le=1000, description="2 gets twice as many batches as 1.")
+
+
+class ReindexIn(Strict):
+    """How the next generation is built. What is left out stays as it is."""
+
+    embedder: str = ""
+    chunker: str = ""
+    options: dict[str, str] | None = Field(None, description="Chunker options.")
+    dry_run: bool = Field(False, description="Only say what would be built.")
+    accept_failures: bool = Field(False, description="Let the generation that is built answer although documents failed in it; those answer no more.")

@@ -12,7 +12,7 @@ from api.app import create_app
 from pipeline.settings import Settings, load
 from workers.dispatch import Platform, open_platform
 from workers.inline import run_inline
-from workers.views import Incoming
+from workers.views import Incoming, RunView
 
 
 @pytest.fixture
@@ -94,3 +94,27 @@ def test_tenants_are_weighed_over_http(http: TestClient) -> None:
     assert http.put("/api/v1/tenants/acme", json={"weight": 3}).json() == {"name": "acme", "weight": 3.0}
     assert {"name": "acme", "weight": 3.0} in http.get("/api/v1/tenants").json()["data"]
     assert http.put("/api/v1/tenants/acme", json={"weight": 0}).status_code == 422
+
+
+def test_a_collection_is_built_anew_over_http_and_returns_to_what_it_was(http: TestClient, platform: Platform, broken: Path) -> None:
+    dry = http.post("/api/v1/collections/handbook/reindex", json={"chunker": "windows:64/8", "dry_run": True}).json()
+    assert (dry["documents"], dry["chunker"]) == (1, "windows:64/8")
+    begun = http.post("/api/v1/collections/handbook/reindex", json={"chunker": "windows:64/8"})
+    assert begun.status_code == 202 and begun.json()["status"] == "running"
+    from workers import generations
+    from workers.ledger import browse
+
+    until = run_stages(platform, begun.json()["run_id"])
+    assert until.status == "done" and browse.run(platform.db, until.run_id).indexed == 1
+    assert [one["status"] for one in http.get("/api/v1/collections/handbook/generations").json()["data"]] == ["retained", "live"]
+    assert http.post("/api/v1/collections/handbook/rollback").json()["status"] == "done"
+    generations.advance(platform.runtime)
+    assert http.get("/api/v1/collections/handbook").json()["generation"] == 1
+    refused = http.post("/api/v1/collections/handbook/reindex", json={"chunker": "nonsense"})
+    assert refused.status_code >= 400 and refused.json()["code"] == "unknown_chunker"
+
+
+def run_stages(platform: Platform, run_id: str) -> RunView:
+    from tests.integration.test_generations import build
+
+    return build(platform, platform.run(run_id))
