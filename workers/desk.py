@@ -16,6 +16,7 @@ from workers.artifacts import Artifacts, Entry
 from workers.ledger import refs as references
 from workers.ledger.engine import Database
 from workers.ledger.work import Advance, Batch, CollectionRow, Detail, Outcome, Ref, Setback, Spent, Work
+from workers.tracing import Spans
 
 _NEEDED: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.LOAD: (Stage.LOAD,),
@@ -50,6 +51,9 @@ class Tools(Protocol):
 
     @property
     def max_bytes(self) -> int: ...
+
+    @property
+    def spans(self) -> Spans: ...
 
     def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]: ...
 

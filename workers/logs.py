@@ -6,18 +6,54 @@ import json
 import logging
 import re
 import sys
+import traceback
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 
+from pipeline.errors import PipelineError
 from pipeline.settings import SECRETS, Settings
 
-FIELDS = ("stage", "run", "batch", "document", "documents", "stopped", "status", "code", "seconds", "token", "node", "queue", "number")
+FIELDS = (
+    "stage",
+    "run",
+    "batch",
+    "token",
+    "document",
+    "attempt",
+    "documents",
+    "stopped",
+    "status",
+    "code",
+    "seconds",
+    "node",
+    "queue",
+    "number",
+)
 """Extra fields that events may carry; no content among them."""
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+_BOUND: ContextVar[Mapping[str, object]] = ContextVar("bound", default=_NOTHING)
 _URL = re.compile(r"(\w+://)[^\s/@]+@")
 _BEARER = re.compile(r"(?i)(bearer\s+|api[_-]?key[\"'=:\s]+)[^\s\"',]+")
 
 
+@contextmanager
+def bound(**fields: object) -> Generator[None]:
+    """Every event of this thread within the block carries these fields, whoever writes it."""
+    token = _BOUND.set({**_BOUND.get(), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
 class Redaction(logging.Filter):
-    """Takes secrets out of every record: those of the settings by value, others by shape."""
+    """Takes secrets out of every record: those of the settings by value, others by shape. What is bound goes in.
+
+    Of a failure that is none of ours only the kind and the lines of code are kept: its words may be those of a document.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -26,11 +62,24 @@ class Redaction(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = clean(record.getMessage(), self._secrets)
         record.msg, record.args = text, None
+        for name, value in _BOUND.get().items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
         if record.exc_info and not record.exc_text:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_text = _told(record.exc_info[1])
         if record.exc_text:
             record.exc_text = clean(record.exc_text, self._secrets)
         return True
+
+
+def _told(error: BaseException | None) -> str:
+    """Traceback of a failure and of what caused it, oldest first."""
+    parts: list[str] = []
+    while error is not None:
+        words = f"{type(error).__name__}: {error}" if isinstance(error, PipelineError) else type(error).__name__
+        parts.append("".join(["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__), words]))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n\n".join(reversed(parts))
 
 
 def clean(text: str, secrets: list[str]) -> str:
@@ -73,5 +122,7 @@ def configure(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
+    # It would repeat a failure's words; the stage has told it already.
+    logging.getLogger("celery.app.trace").setLevel(logging.CRITICAL)
     for chatty in ("httpx", "httpcore", "openai", "elastic_transport", "alembic", "amqp"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

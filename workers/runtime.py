@@ -23,6 +23,7 @@ from workers.figures import Figures
 from workers.ledger.engine import Database
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow, Detail
+from workers.tracing import Spans, open_spans
 
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
@@ -70,6 +71,7 @@ class Runtime:
         self.max_attempts = settings.max_attempts
         self.max_bytes = settings.max_file_mb * 1_000_000
         self.figures = Figures()
+        self._spans: Spans | None = None
         self._lock = threading.RLock()
         self._embedders: dict[str, Embedder] = {}
         self._stores: dict[str, Store] = {}
@@ -104,6 +106,14 @@ class Runtime:
         from pipeline import chunk
 
         chunk.create(spec, encoding=self.settings.tokenizer, options=options)
+
+    @property
+    def spans(self) -> Spans:
+        """Where this process's traces go."""
+        with self._lock:
+            if self._spans is None:
+                self._spans = open_spans(self.settings, self.db)
+            return self._spans
 
     @cached_property
     def broker(self) -> Broker:
@@ -215,4 +225,6 @@ class Runtime:
             store.close()
         if "broker" in self.__dict__:
             self.broker.close()
+        if self._spans is not None:
+            self._spans.close()
         self.db.close()

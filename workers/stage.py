@@ -7,10 +7,12 @@ import threading
 import time
 from types import TracebackType
 
+from pipeline.contracts import Stage
 from pipeline.errors import Unavailable
 from workers.desk import Desk, Tools
 from workers.ledger import batches, losses
 from workers.ledger.work import Batch, Issue
+from workers.logs import bound
 from workers.stages import STAGES
 
 log = logging.getLogger("dujiang.stage")
@@ -29,45 +31,43 @@ def run_stage(batch_id: int, token: int, tools: Tools) -> list[Issue] | None:
     batch = batches.claim(tools.db, batch_id, token, tools.owner, lease_s=tools.lease_s, deadline_s=tools.deadline_s)
     if batch is None:
         return None
+    with bound(run=batch.documents[0].run_id, batch=batch.id, token=batch.token):
+        return _run(batch, tools)
+
+
+def _run(batch: Batch, tools: Tools) -> list[Issue] | None:
     started = time.monotonic()
     desk = Desk(batch, tools)
     try:
         with Lease(batch, tools):
             for stage in batch.stages:
                 before = time.monotonic()
-                desk.whole(stage, STAGES[stage])
-                _report(desk, stage.value, time.monotonic() - before)
+                with bound(stage=stage.value):
+                    desk.whole(stage, STAGES[stage])
+                    _report(desk, stage, time.monotonic() - before)
                 if not desk.alive():
                     break
     except Exception as error:
+        log.error("stage broke", exc_info=error)
         # The sweep sends the halves.
         losses.expire(tools.db, batch.id, batch.token, reason=f"{type(error).__name__} in one of stages {', '.join(batch.stages)}")
         raise
     issues = batches.commit(tools.db, batch, desk.outcome(time.monotonic() - started))
     if issues is None:
-        log.warning("lease lost", extra={"batch": batch.id, "stage": batch.stages[0].value, "token": batch.token})
+        log.warning("lease lost", extra={"stage": batch.stages[0].value})
     return issues
 
 
-def _report(desk: Desk, stage: str, seconds: float) -> None:
-    stopped = [item.setback for item in desk.items if item.setback is not None and item.setback.stage.value == stage]
-    log.info(
-        "stage done",
-        extra={
-            "stage": stage,
-            "run": desk.batch.documents[0].run_id,
-            "batch": desk.batch.id,
-            "documents": len(desk.items),
-            "stopped": len(stopped),
-            "seconds": round(seconds, 3),
-        },
-    )
-    for setback in stopped:
-        if setback.status != "skipped":
-            log.warning(
-                "document stopped",
-                extra={"stage": stage, "batch": desk.batch.id, "document": setback.document_id, "status": setback.status, "code": setback.code},
-            )
+def _report(desk: Desk, stage: Stage, seconds: float) -> None:
+    setbacks = {item.work.document_id: item.setback for item in desk.items if item.setback is not None}
+    desk.tools.spans.stage(desk.batch, stage, seconds, setbacks)
+    stopped = [item for item in desk.items if item.setback is not None and item.setback.stage == stage]
+    log.info("stage done", extra={"documents": len(desk.items), "stopped": len(stopped), "seconds": round(seconds, 3)})
+    for item in stopped:
+        setback = item.setback
+        if setback is not None and setback.status != "skipped":
+            fields = {"document": setback.document_id, "attempt": item.work.attempts + 1, "status": setback.status, "code": setback.code}
+            log.warning("document stopped", extra=fields)
 
 
 class Lease:

@@ -45,6 +45,13 @@ class Crew:
                 self._made = (os.getpid(), runtime, make_feeder(runtime, self._app))
             return self._made[1], self._made[2]
 
+    def flush(self) -> None:
+        """Send the last traces of this process, if it has worked at all."""
+        with self._lock:
+            made = self._made
+        if made is not None and made[0] == os.getpid():
+            made[1].spans.close()
+
     def feeds(self) -> bool:
         """True when this process has not looked for new batches lately; the supervisor looks every quarter of a second."""
         due = time.monotonic() - self._fed_at >= FEED_EVERY_S
@@ -121,9 +128,15 @@ def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> Non
     def shutting_down(**_: Any) -> None:
         stop.set()
 
+    def ended(**_: Any) -> None:
+        """In a process that worked: what it has traced and not sent yet."""
+        crew.flush()
+
     signals.task_failure.connect(lost, weak=False)
     signals.worker_ready.connect(ready, weak=False)
     signals.worker_shutting_down.connect(shutting_down, weak=False)
+    signals.worker_process_shutdown.connect(ended, weak=False)
+    signals.worker_shutdown.connect(ended, weak=False)
 
 
 def _announce(crew: Crew, node: str, served: tuple[str, ...], stop: threading.Event) -> None:
