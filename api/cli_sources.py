@@ -11,7 +11,7 @@ from api.terminal import clean, confirm, dry_run_option, facts, json_option, mor
 
 if TYPE_CHECKING:
     from api.sourcing import SourceChange
-    from workers.views import SourceView
+    from workers.source_views import SourceView
 
 ANY = {"ignore_unknown_options": True}
 """What a source is told depends on its kind: the kind's own options are read by hand."""

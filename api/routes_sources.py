@@ -15,7 +15,8 @@ from api.guard import GuardedRoute, platform_of, who_of
 from api.schemas import PruneIn, SourceChangeIn, SourceIn, SyncIn
 from api.sourcing import SourceChange, SourcesHere
 from pipeline.errors import BadRequest
-from workers.views import AbsentView, CheckView, Page, RunView, SourceKindView, SourceStatusView, SourceView
+from workers.source_views import AbsentView, SourceKindView, SourceStatusView, SourceView
+from workers.views import CheckView, Page, RunView
 
 router = APIRouter(route_class=GuardedRoute, tags=["sources"])
 

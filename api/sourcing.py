@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from api.results import decode
 from pipeline.errors import Unavailable
-from workers.views import AbsentView, CheckView, Page, RunView, SourceKindView, SourceStatusView, SourceView
+from workers.source_views import AbsentView, SourceKindView, SourceStatusView, SourceView
+from workers.views import CheckView, Page, RunView
 
 if TYPE_CHECKING:
     from workers.dispatch import Platform

@@ -16,7 +16,8 @@ from workers.fetching import scope_of, spec_of
 from workers.ledger import absence, browse, catalog, control, sources
 from workers.ledger.sources import STOPPED, SourceRow
 from workers.runtime import Runtime
-from workers.views import AbsentView, CheckView, Page, RunView, SourceKindView, SourceStatusView, SourceView
+from workers.source_views import AbsentView, SourceKindView, SourceStatusView, SourceView
+from workers.views import CheckView, Page, RunView
 from workers.withdrawal import SLICE
 
 NAME = re.compile(r"[^\W_][\w.-]{0,63}")
