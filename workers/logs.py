@@ -124,5 +124,5 @@ def configure(settings: Settings) -> None:
     root.setLevel(settings.log_level.upper())
     # It would repeat a failure's words; the stage has told it already.
     logging.getLogger("celery.app.trace").setLevel(logging.CRITICAL)
-    for chatty in ("httpx", "httpcore", "openai", "elastic_transport", "alembic", "amqp"):
+    for chatty in ("httpx", "httpcore", "openai", "elastic_transport", "alembic", "amqp", "celery", "kombu"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

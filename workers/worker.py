@@ -61,6 +61,8 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     crew = tasks.register(app, settings, node, consumes)
     stages = {queues.stage_of(queue) for queue in consumes}
     signals.worker_process_init.connect(partial(_child_init, crew, stages), weak=False)
+    # Whoever listens here does the logging; Celery would raise the level of ours to its own.
+    signals.setup_logging.connect(_logging_is_set_up, weak=False)
     if pool == "prefork":
         app.steps["worker"].add(tasks.Reaper)
     preload(stages, settings)
@@ -111,6 +113,10 @@ def _scan_apart(settings: Settings, name: str) -> None:
     while True:
         subprocess.Popen(command, env=child_environment(settings), preexec_fn=die_with_parent).wait()
         time.sleep(SCANNER_PAUSE_S)
+
+
+def _logging_is_set_up(**_: Any) -> None:
+    pass
 
 
 def _child_init(crew: Crew, stages: set[Stage], **_: Any) -> None:
