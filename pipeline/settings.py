@@ -23,7 +23,9 @@ ALLOCATOR: Mapping[str, str] = {
 }
 """For glibc: a batch's vectors and texts are kept for the next batch instead of being returned to the kernel and faulted in again."""
 
-SECRETS = frozenset({"embedder_api_key", "llm_api_key", "reranker_api_key", "api_key", "flower_auth", "sealing_key"})
+SECRETS = frozenset(
+    {"artifacts_access_key", "artifacts_secret_key", "embedder_api_key", "llm_api_key", "reranker_api_key", "api_key", "flower_auth", "sealing_key"}
+)
 
 SECOND_CHOICE: Mapping[str, tuple[str, ...]] = {
     "redis_url": ("REDIS_URL",),
@@ -31,6 +33,10 @@ SECOND_CHOICE: Mapping[str, tuple[str, ...]] = {
     "otel_endpoint": ("OTEL_EXPORTER_OTLP_ENDPOINT",),
     "embedder_base_url": ("OPENAI_BASE_URL",),
     "embedder_api_key": ("OPENAI_API_KEY",),
+    "artifacts_endpoint": ("AWS_ENDPOINT_URL",),
+    "artifacts_region": ("AWS_REGION",),
+    "artifacts_access_key": ("AWS_ACCESS_KEY_ID",),
+    "artifacts_secret_key": ("AWS_SECRET_ACCESS_KEY",),
     "llm_base_url": ("OPENAI_BASE_URL",),
     "llm_api_key": ("OPENAI_API_KEY",),
 }
@@ -51,6 +57,11 @@ class Settings:
     """Or quorum: replicated over RabbitMQ's nodes."""
     ledger_url: str = ""
     artifacts_url: str = ""
+    artifacts_endpoint: str = ""
+    """Of an S3-compatible store that is not AWS, e.g. http://127.0.0.1:9000."""
+    artifacts_region: str = ""
+    artifacts_access_key: str = ""
+    artifacts_secret_key: str = ""
     store_url: str = ""
     chunker: str = "sections"
     embedder: str = "local"

@@ -15,7 +15,7 @@ settings.register_profile("gate", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("gate")
 
-SERVERS = ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.servers.rabbitmq", "tests.servers.redis")
+SERVERS = ("tests.servers.elasticsearch", "tests.servers.postgres", "tests.servers.rabbitmq", "tests.servers.redis", "tests.servers.s3")
 pytest_plugins = [name for name in SERVERS if find_spec(name)]
 
 

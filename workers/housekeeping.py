@@ -83,5 +83,6 @@ def tidy(runtime: Runtime) -> None:
     sweeping.tidy(runtime.db)
     generations.drop_surplus(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
+    runtime.artifacts.shelf.sweep(time.time() - YOUNG_PACK_S)
     old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]
     runtime.artifacts.remove(refs.unreferenced(runtime.db, old))

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, cast
 from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument, SourceItem, Stage
 from pipeline.errors import PipelineError
 from pipeline.identity import index_name
-from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Store, Surroundings
+from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Service, Store, Surroundings
 from pipeline.settings import Settings
 from workers.alone import Alone, Common
-from workers.artifacts import Artifacts
+from workers.artifacts import open_artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
 from workers.fetching import Fetcher
 from workers.figures import Figures
 from workers.ledger.engine import Database
+from workers.ledger.forming import Window
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow, Detail
+from workers.limits import Gate, Limits, pace
+from workers.surroundings import Around, Values, account
 from workers.tracing import Spans, open_spans
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Runtime:
         self.settings = settings
         self.node = node
         self.db = Database(settings.ledger_url)
-        self.artifacts = Artifacts(settings.artifacts_url)
+        self.artifacts = open_artifacts(settings)
         self.lease_s = float(settings.lease_s)
         self.deadline_s = float(settings.stage_deadline_s)
         self.max_attempts = settings.max_attempts
@@ -166,7 +169,8 @@ class Runtime:
 
         with self._lock:
             if collection.embedder not in self._embedders:
-                self._embedders[collection.embedder] = embed.create(replace(self.settings, embedder=collection.embedder))
+                settings = replace(self.settings, embedder=collection.embedder)
+                self._embedders[collection.embedder] = embed.create(settings, self._gate(embed.service(settings)))
             return self._embedders[collection.embedder]
 
     def open_store(self, url: str, *, writer: bool) -> Store:
@@ -175,7 +179,9 @@ class Runtime:
         key = f"{url} {writer}"
         with self._lock:
             if key not in self._stores:
-                self._stores[key] = stores.open_store(url, writer=writer)
+                # Questions go to the store without asking first: an index that fails to write may well answer.
+                gate = self._gate(stores.service(url)) if writer else None
+                self._stores[key] = stores.open_store(url, writer=writer, limiter=gate)
             return self._stores[key]
 
     def store(self, collection: CollectionRow, dimension: int) -> tuple[Store, str]:
@@ -198,7 +204,7 @@ class Runtime:
     def llm(self) -> LLM:
         from pipeline import llm
 
-        return llm.create(self.settings)
+        return llm.create(self.settings, self._gate(llm.service(self.settings)))
 
     @cached_property
     def reranker(self) -> Reranker | None:
@@ -225,6 +231,10 @@ class Runtime:
             store.close()
         if "broker" in self.__dict__:
             self.broker.close()
+        if "limits" in self.__dict__:
+            self.limits.close()
+        if "_values" in self.__dict__:
+            self._values.close()
         if self._spans is not None:
             self._spans.close()
         self.db.close()

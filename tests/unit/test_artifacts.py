@@ -9,8 +9,10 @@ import pytest
 
 from pipeline.contracts import Stage
 from pipeline.errors import BadRequest, Malformed, NotFound, Unavailable
+from pipeline.settings import Settings
 from workers import vectors
-from workers.artifacts import Artifacts, Entry
+from workers.artifacts import Artifacts, Entry, open_artifacts
+from workers.artifacts.local import Folder
 
 
 def entry(name: str, data: bytes, *, compress: bool = True) -> Entry:
@@ -19,7 +21,7 @@ def entry(name: str, data: bytes, *, compress: bool = True) -> Entry:
 
 @pytest.fixture
 def artifacts(tmp_path: Path) -> Artifacts:
-    return Artifacts(f"file://{tmp_path}/artifacts")
+    return Artifacts(Folder(f"{tmp_path}/artifacts"))
 
 
 def test_entries_come_back_in_the_order_they_are_asked_for(artifacts: Artifacts) -> None:
@@ -29,9 +31,9 @@ def test_entries_come_back_in_the_order_they_are_asked_for(artifacts: Artifacts)
     assert artifacts.read([refs[1], more[0], refs[0], refs[2]]) == [numbers, b"short", text, b""]
 
 
-def test_text_is_compressed_and_no_temporary_file_is_left(artifacts: Artifacts) -> None:
+def test_text_is_compressed_and_no_temporary_file_is_left(artifacts: Artifacts, tmp_path: Path) -> None:
     artifacts.write("parse/1-1", [entry("a", b"the same line again\n" * 5000)])
-    (pack,) = [path for path in artifacts.folder.rglob("*") if path.is_file()]
+    (pack,) = [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
     assert pack.name == "1-1.pack" and pack.stat().st_size < 5000
 
 
@@ -41,9 +43,9 @@ def test_writing_the_same_batch_again_replaces_its_pack(artifacts: Artifacts) ->
     assert artifacts.read([ref]) == [b"new"]
 
 
-def test_a_pack_that_is_gone_or_cut_or_damaged_is_named(artifacts: Artifacts) -> None:
+def test_a_pack_that_is_gone_or_cut_or_damaged_is_named(artifacts: Artifacts, tmp_path: Path) -> None:
     (ref,) = artifacts.write("parse/1-1", [entry("a", b"0123456789" * 100)])
-    path = artifacts.folder / ref.pack
+    path = tmp_path / "artifacts" / ref.pack
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
     with pytest.raises(Malformed, match="1-1"):
@@ -59,13 +61,13 @@ def test_a_pack_that_is_gone_or_cut_or_damaged_is_named(artifacts: Artifacts) ->
 def test_a_folder_that_cannot_be_written_is_a_dependency_that_is_down(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Unavailable) as caught:
-        Artifacts(f"file://{tmp_path}/file").write("parse/1-1", [entry("a", b"x")])
+        Artifacts(Folder(f"{tmp_path}/file")).write("parse/1-1", [entry("a", b"x")])
     assert not caught.value.costs_attempt and "DUJIANG_ARTIFACTS_URL" in caught.value.hint
 
 
 def test_an_address_that_is_no_folder_is_refused() -> None:
     with pytest.raises(BadRequest):
-        Artifacts("ftp://host/folder")
+        open_artifacts(Settings(artifacts_url="ftp://host/folder"))
 
 
 def test_vectors_come_back_with_the_hashes_of_their_texts() -> None:

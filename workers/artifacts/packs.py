@@ -1,0 +1,144 @@
+"""Packs: one file per batch and stage.
+
+An entry is a byte of format (raw or zstd) and the payload. A pack is whole before the ledger names it;
+equal batches under equal tokens write equal names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline import zstd
+from pipeline.contracts import Span, Stage
+from pipeline.errors import Malformed
+from workers.ledger.work import Ref
+
+RAW, ZSTD = b"\x00", b"\x01"
+SMALL = 256
+"""Shorter payloads are not worth compressing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One document's output of one stage."""
+
+    document_id: str
+    version: int
+    stage: Stage
+    key: str
+    data: bytes
+    compress: bool = True
+    """Vectors do not compress; text does."""
+
+
+class Shelf(Protocol):
+    """Where packs lie. Safe for threads and processes: every write is a new pack, whole or not there."""
+
+    where: str
+    """For messages: no credentials in it."""
+
+    def put(self, pack: str, parts: Sequence[bytes]) -> None:
+        """Write a pack durably, in place of one of the same name. Raises Unavailable."""
+        ...
+
+    def get(self, pack: str, spans: Sequence[Span]) -> list[bytes]:
+        """Bytes ``start`` to ``end`` of each span, shorter where the pack ends before. Raises NotFound, Unavailable."""
+        ...
+
+    def packs(self) -> Iterator[tuple[str, float]]:
+        """(name, modified at) of every pack. Raises Unavailable."""
+        ...
+
+    def sweep(self, before: float) -> int:
+        """Remove what writers that died left behind before that moment; returns how many pieces."""
+        ...
+
+    def remove(self, packs: Iterable[str]) -> None:
+        """Delete packs; unknown names are no error. Raises Unavailable."""
+        ...
+
+    def check(self) -> None:
+        """Try to list. Raises what is wrong with the address or the credentials."""
+        ...
+
+
+class Artifacts:
+    """Entries in packs on a shelf. Safe for threads and processes."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self._local = threading.local()
+
+    def write(self, name: str, entries: Sequence[Entry]) -> list[Ref]:
+        """Write one pack, durably. `name` is relative, e.g. ``parse/12-1``. Raises Unavailable when the shelf refuses."""
+        if not entries:
+            return []
+        refs: list[Ref] = []
+        parts: list[bytes] = []
+        start = 0
+        for entry in entries:
+            data = self._encode(entry)
+            refs.append(Ref(entry.document_id, entry.version, entry.stage, entry.key, f"{name}.pack", start, len(data)))
+            parts.append(data)
+            start += len(data)
+        self.shelf.put(f"{name}.pack", parts)
+        return refs
+
+    def read(self, refs: Sequence[Ref]) -> list[bytes]:
+        """Payloads in the order of `refs`; each pack is opened once. Raises NotFound, Malformed, Unavailable."""
+        found: dict[int, bytes] = {}
+        by_pack: dict[str, list[int]] = {}
+        for position, ref in enumerate(refs):
+            by_pack.setdefault(ref.pack, []).append(position)
+        for pack, positions in by_pack.items():
+            pieces = self.shelf.get(pack, [(refs[position].start, refs[position].start + refs[position].length) for position in positions])
+            for position, piece in zip(positions, pieces, strict=True):
+                found[position] = _decode(piece, refs[position])
+        return [found[position] for position in range(len(refs))]
+
+    def rewrite(self, pack: str, keep: Sequence[Ref], name: str) -> list[Ref]:
+        """Copy those entries of a pack into a new one, as they are; `pack` itself stays. Raises NotFound, Malformed, Unavailable."""
+        pieces = self.shelf.get(pack, [(ref.start, ref.start + ref.length) for ref in keep])
+        moved: list[Ref] = []
+        start = 0
+        for ref, piece in zip(keep, pieces, strict=True):
+            _whole(piece, ref)
+            moved.append(Ref(ref.document_id, ref.version, ref.stage, ref.key, f"{name}.pack", start, ref.length))
+            start += ref.length
+        self.shelf.put(f"{name}.pack", pieces)
+        return moved
+
+    def packs(self) -> Iterator[tuple[str, float]]:
+        """(name, modified at) of every pack."""
+        return self.shelf.packs()
+
+    def remove(self, packs: Iterable[str]) -> None:
+        """Delete packs; unknown names are no error."""
+        self.shelf.remove(packs)
+
+    def _encode(self, entry: Entry) -> bytes:
+        if not entry.compress or len(entry.data) < SMALL:
+            return RAW + entry.data
+        # One compressor a thread: the object must not be shared.
+        compressor = getattr(self._local, "compressor", None)
+        if compressor is None:
+            compressor = self._local.compressor = zstd.Packer()
+        return ZSTD + compressor.compress(entry.data)
+
+
+def _whole(data: bytes, ref: Ref) -> None:
+    if len(data) != ref.length or not data:
+        raise Malformed(f"artifact pack {ref.pack} is shorter than the ledger says", hint="Ingest the document again.", code="artifact_truncated")
+
+
+def _decode(data: bytes, ref: Ref) -> bytes:
+    _whole(data, ref)
+    if data[:1] == RAW:
+        return data[1:]
+    try:
+        return zstd.decompress(data[1:])
+    except zstd.ZstdError as error:
+        raise Malformed(f"artifact pack {ref.pack} is damaged", hint="Ingest the document again.", code="artifact_damaged") from error
