@@ -112,7 +112,7 @@ def logs(follow: bool, names: tuple[str, ...], lines: int, as_json: bool) -> Non
 
     folder = log_folder(load().settings)
     files = {path.stem: path for path in sorted(folder.glob("*.log")) if not names or path.stem in names}
-    missing = sorted(set(names) - set(files))
+    missing = sorted(set(names) - set(files)) if not follow else []
     if missing or (not files and not follow):
         what = f"a log of {missing[0]!r}" if missing else "a log yet"
         known = ", ".join(sorted(path.stem for path in folder.glob("*.log")))
@@ -124,6 +124,10 @@ def logs(follow: bool, names: tuple[str, ...], lines: int, as_json: bool) -> Non
             _print(name, size, line, as_json)
     try:
         while follow:
+            for path in folder.glob("*.log"):
+                if path.stem not in files and (not names or path.stem in names):
+                    # A process that began after us: all it has said is news.
+                    files[path.stem], opened[path.stem] = path, path.open("r", encoding="utf-8", errors="replace")
             news = [_forward(name, size, file, files, as_json) for name, file in opened.items()]
             if not any(news):
                 time.sleep(LOOK_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 from api.terminal import clean, collections_option, json_option, print_json, system, table
 
 if TYPE_CHECKING:
+    from api.system import System
     from workers.views import StatusView
 
 WATCH_S = 2.0
@@ -58,22 +60,40 @@ def doctor(as_json: bool) -> None:
 
 
 @click.command(epilog="Example: dujiang status --watch")
-@click.option("--watch", is_flag=True, help="Again every two seconds until interrupted.")
+@click.option("--watch", is_flag=True, help="Again and again until interrupted.")
+@click.option("--every", "every_s", type=click.FloatRange(0.1, 3600.0), default=WATCH_S, show_default=True, help="Seconds between two looks.")
 @json_option
-def status(watch: bool, as_json: bool) -> None:
-    """Processes, queues and counts. With --watch --json a JSON line each time."""
+def status(watch: bool, every_s: float, as_json: bool) -> None:
+    """Processes, stages, queues and counts. With --watch --json a JSON line each time."""
     with system() as opened:
         while True:
-            view = opened.status()
-            if as_json:
-                print_json(view)
-            else:
-                if watch:
-                    click.clear()
-                _status(view, opened.where)
             if not watch:
+                _show(opened.status(), opened.where, as_json)
                 return
-            time.sleep(WATCH_S)
+            _again(opened, as_json)
+            time.sleep(every_s)
+
+
+def _again(opened: System, as_json: bool) -> None:
+    """One look of many: a system that is away for a moment is no reason to stop looking."""
+    from pipeline.errors import Unavailable
+
+    try:
+        view = opened.status()
+    except Unavailable as error:
+        click.echo(f"{click.style('away', fg='yellow')}: {clean(error.detail)}", err=as_json)
+        return
+    if not as_json:
+        click.clear()
+    _show(view, opened.where, as_json)
+    sys.stdout.flush()
+
+
+def _show(view: StatusView, where: str, as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+    else:
+        _status(view, where)
 
 
 def _status(view: StatusView, where: str) -> None:
@@ -81,16 +101,32 @@ def _status(view: StatusView, where: str) -> None:
     click.echo(f"{state}  {where}{f'  redis {view.redis_url}' if view.redis_url else ''}")
     for part in view.degraded:
         click.echo(f"{click.style('degraded', fg='yellow')}: {clean(part)}")
+    _stages(view)
     if view.processes:
         click.echo()
         table(("process", "role", "pid", "MB", "queues"), [(p.name, p.role, p.pid, p.rss_mb, p.queues) for p in view.processes])
     if view.queues:
         click.echo()
-        head = ("queue", "ready", "queued", "leased", "oldest s", "consumers")
-        table(head, [(name, q.ready, q.queued, q.leased, q.oldest_s, q.consumers) for name, q in view.queues.items()])
+        head = ("queue", "ready", "queued", "leased", "in broker", "oldest s", "consumers")
+        table(head, [(name, q.ready, q.queued, q.leased, q.depth, q.oldest_s, q.consumers) for name, q in view.queues.items()])
     if view.documents:
         click.echo()
         table(("documents", "count"), list(view.documents.items()))
+
+
+def _stages(view: StatusView) -> None:
+    """Where documents are, how fast they move, and how many are before a new one."""
+    if view.stages:
+        click.echo()
+        head = ("stage", "waiting", "working", "per minute", "oldest s")
+        table(head, [(name, s.waiting, s.working, s.per_minute, s.oldest_s) for name, s in view.stages.items()])
+    if any(view.ahead.values()):
+        click.echo("ahead of a new document: " + ", ".join(f"{number} ({lane})" for lane, number in view.ahead.items()))
+    elsewhere = [node for node in view.nodes if not any(node.name.endswith(f"-{process.pid}") for process in view.processes)]
+    if elsewhere:
+        click.echo()
+        rows = [(node.name, node.role, node.code_version, node.progress_s, node.queues) for node in elsewhere]
+        table(("node", "role", "version", "progress s", "queues"), rows)
 
 
 @click.group(epilog="Example: dujiang config show")
