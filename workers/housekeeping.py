@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pipeline.errors import Unavailable
 from workers import generations, schedule
 from workers.feeder import Feeder
-from workers.ledger import forming, nodes, refs, stalls, sweeping
+from workers.ledger import forming, metering, nodes, refs, stalls, sweeping
 from workers.processes import node_name
 from workers.runtime import Runtime
 from workers.sweep import sweep
@@ -86,3 +86,4 @@ def tidy(runtime: Runtime) -> None:
     runtime.artifacts.shelf.sweep(time.time() - YOUNG_PACK_S)
     old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]
     runtime.artifacts.remove(refs.unreferenced(runtime.db, old))
+    metering.weigh(runtime.db)

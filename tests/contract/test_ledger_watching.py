@@ -16,7 +16,7 @@ from tests.contract.test_ledger import through as through_stage
 from workers import queues
 from workers.ledger import batches, forming, history, losses, metering, nodes, schema, standing, sweeping, tallies
 from workers.ledger.engine import Database
-from workers.ledger.work import Outcome, Setback
+from workers.ledger.work import Outcome, Ref, Setback
 
 WINDOWS = {stage: forming.Window(8) for stage in queues.ORDER}
 
@@ -172,6 +172,14 @@ def test_attempts_are_counted_by_what_stopped_them(db: Database) -> None:
     setbacks = tuple(Setback(work.document_id, Stage.LOAD, "retry", "rate_limited", "slow down", "") for work in batch.documents)
     batches.commit(db, batch, Outcome(setbacks=setbacks))
     assert metering.totals(db).attempts == {("load", "retry", "rate_limited"): 2.0}
+
+
+def test_the_packs_that_the_ledger_names_are_weighed_once_each(db: Database) -> None:
+    spans = [("a", "parse/1-1.pack", 0, 100), ("b", "parse/1-1.pack", 100, 50), ("c", "parse/1-1.pack", 0, 100), ("d", "embed/2-1.pack", 0, 7)]
+    with db.write() as connection:
+        batches.write_refs(connection, [Ref(name, 1, Stage.PARSE, name, pack, start, length) for name, pack, start, length in spans], 1.0)
+    assert metering.weigh(db) == 157.0
+    assert counted(db)["artifact_bytes", ()] == 157.0
 
 
 # ---------------------------------------------------------------- a batch's number

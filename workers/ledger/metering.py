@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from workers.ledger import tallies
 from workers.ledger.engine import Database
-from workers.ledger.schema import attempts, collections, documents, sources, usage
+from workers.ledger.schema import artifact_refs, attempts, collections, documents, sources, usage
 from workers.ledger.tallies import Tallies
 
 
@@ -76,3 +76,13 @@ def by_collection(db: Database) -> dict[tuple[str, ...], float]:
             .group_by(collections.c.tenant, collections.c.name)
         ).all()
     return {(tenant, name): float(number) for tenant, name, number in rows}
+
+
+def weigh(db: Database) -> float:
+    """Bytes of the packs that the ledger names, noted for the metrics. Walks all references: for now and then. Raises Unavailable."""
+    with db.read() as connection:
+        ends = select(func.max(artifact_refs.c.start + artifact_refs.c.length).label("bytes")).group_by(artifact_refs.c.pack).subquery()
+        total = float(connection.scalar(select(func.sum(ends.c.bytes))) or 0)
+    with db.write() as connection:
+        tallies.put(connection, "artifact_bytes", total)
+    return total

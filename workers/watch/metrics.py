@@ -96,6 +96,10 @@ def _batches(out: Exposition, counted: Tallies) -> None:
     text = "Seconds that a batch took, by its first stage."
     out.histogram("dujiang_batch_seconds", text, "stage", tallies.SECONDS, of(tallies.WITHIN), done, of(tallies.SPENT))
     out.gauge("dujiang_breaker_open", "1 while a dependency is left alone because it failed again and again.", ("dependency",), of("breaker_open"))
+    openings = of("breaker_openings")
+    out.counter(
+        "dujiang_breaker_openings_total", "Times that a dependency was left alone.", ("dependency",), folded(openings, CODES) if openings else {}
+    )
     for name, text in _PROVIDERS.items():
         out.counter(f"dujiang_{name}_total", text, ("provider",), folded(of(name), CODES) if of(name) else {})
 
@@ -103,6 +107,7 @@ def _batches(out: Exposition, counted: Tallies) -> None:
 _PROVIDERS: Mapping[str, str] = {
     "provider_waits": "Times that work waited for a provider's limit.",
     "provider_wait_seconds": "Seconds that work waited for a provider's limits.",
+    "provider_throttles": "Times that a provider said: not so fast.",
 }
 """Tallies that whoever limits requests adds to, by provider."""
 
