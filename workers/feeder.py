@@ -33,6 +33,14 @@ def windows(profile: EmbedderProfile, *, processes: int, threads: int) -> Mappin
     }
 
 
+Pace = Callable[[Mapping[Stage, forming.Window]], Mapping[Stage, forming.Window]]
+"""Windows as the services behind the stages allow them now. A stage that is left out forms nothing."""
+
+
+def unhindered(windows: Mapping[Stage, forming.Window]) -> Mapping[Stage, forming.Window]:
+    return windows
+
+
 @dataclass(frozen=True, slots=True)
 class Feeder:
     """Everything that `tick` needs."""
@@ -40,10 +48,11 @@ class Feeder:
     db: Database
     windows: Mapping[Stage, forming.Window]
     publish: Publish
+    pace: Pace = unhindered
 
     def tick(self, *, wait: bool = True) -> int:
         """Form and publish what fits now; returns how many batches. A broker that is away costs nothing: the sweep sends again."""
-        issues = forming.form(self.db, self.windows, wait=wait)
+        issues = forming.form(self.db, self.pace(self.windows), wait=wait)
         self.send(issues)
         return len(issues)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from pipeline.contracts import CollectionSpec, ParsedDocument, RawDocument, SourceItem, Stage
-from pipeline.errors import PipelineError
+from pipeline.errors import BadRequest, PipelineError
 from pipeline.identity import index_name
 from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, Service, Store, Surroundings
 from pipeline.settings import Settings
-from workers.alone import Alone, Common
 from workers.artifacts import open_artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
 from workers.fetching import Fetcher
@@ -80,7 +80,6 @@ class Runtime:
         self._stores: dict[str, Store] = {}
         self._chunkers: dict[str, Chunker] = {}
         self._ensured: set[tuple[str, int, float]] = set()
-        self._commons: dict[str, Common] = {}
 
     @property
     def owner(self) -> str:
@@ -136,7 +135,38 @@ class Runtime:
     def surroundings(self, source: SourceRow, check: Callable[[], None]) -> Surroundings:
         """What a connector of this source is given; `check` raises Cancelled once its work was stopped."""
         with self._lock:
-            return Alone(self._commons.setdefault(source.id, Common()), check)
+            limits, values = self.limits, self._values
+        return Around(limits, values, source.kind, account(self.settings, source.id, source.secrets), check)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What all processes together may ask of services."""
+        return Limits(self.settings, self.db)
+
+    @cached_property
+    def _values(self) -> Values:
+        return Values(self.settings)
+
+    def _gate(self, service: Service | None) -> Gate | None:
+        with self._lock:
+            return self.limits.gate(service) if service is not None else None
+
+    @cached_property
+    def _paced(self) -> Mapping[Stage, Gate]:
+        """Stages that wait for a service, which may be blocked or down."""
+        from pipeline import embed, stores
+
+        found: dict[Stage, Gate] = {}
+        for stage, describe in ((Stage.EMBED, lambda: embed.service(self.settings)), (Stage.INDEX, lambda: stores.service(self.settings.store_url))):
+            # A setting that is wrong is told of the documents that need it.
+            with suppress(BadRequest):
+                gate = self._gate(describe())
+                found |= {stage: gate} if gate is not None else {}
+        return found
+
+    def pace(self, windows: Mapping[Stage, Window]) -> Mapping[Stage, Window]:
+        """Windows as the services of the stages allow them now."""
+        return pace(windows, self._paced)
 
     def fetch(self, source_id: str, item: SourceItem) -> tuple[RawDocument, Detail]:
         """Download one item of a source. Raises what its connector raises."""

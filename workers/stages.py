@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +12,11 @@ from pipeline import identity
 from pipeline import index as indexing
 from pipeline import parse as parsing
 from pipeline.chunk import packed as packed_chunks
-from pipeline.contracts import IndexedDocument, SourceItem, Stage, Vectors
-from pipeline.errors import Forbidden, Malformed, NotFound, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
+from pipeline.contracts import EmbeddedChunks, IndexedDocument, SourceItem, Stage, Vectors
+from pipeline.errors import BrokenContract, Forbidden, Malformed, NotFound, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
 from pipeline.load import files as loading
 from pipeline.parse import packed as packed_documents
+from pipeline.protocols import Embedder, Piecewise
 from workers import vectors as packed_vectors
 from workers.artifacts import Entry
 from workers.desk import Desk, Item
@@ -119,7 +120,11 @@ def _parse_key(desk: Desk, item: Item) -> str:
 
 
 def _reload(desk: Desk, item: Item, ref: Ref) -> None:
-    item.parsed = packed_documents.load(desk.tools.artifacts.read([ref])[0])
+    """Take what was parsed before; where that is gone or damaged, the bytes are in hand and are parsed anew."""
+    try:
+        item.parsed = packed_documents.load(desk.tools.artifacts.read([ref])[0])
+    except (NotFound, Malformed, BrokenContract):
+        desk.refs = [kept for kept in desk.refs if kept.document_id != item.work.document_id or kept.stage is not Stage.PARSE]
 
 
 def _by_options(items: Sequence[Item]) -> dict[tuple[tuple[str, str], ...], list[Item]]:
@@ -208,19 +213,35 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
                 texts.setdefault(digest, text)
     if not texts:
         return
+    digests, answers = list(texts), list[EmbeddedChunks]()
     try:
-        answer = desk.tools.embedder(desk.batch.collection).encode(list(texts.values()))
+        for start, answer in _pieces(desk.tools.embedder(desk.batch.collection), list(texts.values())):
+            answers.append(answer)
+            known.update(zip(digests[start : start + len(answer.vectors)], answer.vectors, strict=True))
     except PipelineError as error:
-        if len(items) == 1 or not _about_a_document(error):
-            desk.fail_together(items, Stage.EMBED, error)
-            return
-        middle = len(items) // 2
-        _ask(desk, items[:middle], hashes, known)
-        _ask(desk, items[middle:], hashes, known)
-        return
-    desk.dimension = answer.vectors.shape[1]
-    desk.spent.append(Spent("build", answer.model, answer.tokens, units=len(texts), requests=answer.requests))
-    known.update(zip(texts, answer.vectors, strict=True))
+        missing = [item for item in items if any(digest not in known for digest in hashes[item.work.document_id])]
+        if len(missing) == 1 or not _about_a_document(error):
+            # Documents whose texts have all been answered go on.
+            desk.fail_together(missing, Stage.EMBED, error)
+        else:
+            middle = len(missing) // 2
+            _ask(desk, missing[:middle], hashes, known)
+            _ask(desk, missing[middle:], hashes, known)
+    if answers:
+        desk.dimension = answers[0].vectors.shape[1]
+        desk.spent.append(_spent(answers))
+
+
+def _pieces(embedder: Embedder, texts: Sequence[str]) -> Iterator[tuple[int, EmbeddedChunks]]:
+    return embedder.pieces(texts) if isinstance(embedder, Piecewise) else iter([(0, embedder.encode(texts))])
+
+
+def _spent(answers: Sequence[EmbeddedChunks]) -> Spent:
+    tokens: int | None = 0
+    for answer in answers:
+        tokens = None if tokens is None or answer.tokens is None else tokens + answer.tokens
+    units, requests = sum(len(answer.vectors) for answer in answers), sum(answer.requests for answer in answers)
+    return Spent("build", answers[0].model, tokens, units=units, requests=requests)
 
 
 def _about_a_document(error: PipelineError) -> bool:

@@ -85,7 +85,7 @@ class Reaper(bootsteps.StartStopStep):
 def make_feeder(runtime: Runtime, app: Celery) -> Feeder:
     """The feeder over one runtime and one application."""
     windows = feeding.windows(runtime.profile, processes=runtime.processes, threads=runtime.settings.worker_threads)
-    return Feeder(runtime.db, windows, application.Publisher(app))
+    return Feeder(runtime.db, windows, application.Publisher(app), runtime.pace)
 
 
 def register(app: Celery, settings: Settings, node: str, served: tuple[str, ...] = ()) -> Crew:

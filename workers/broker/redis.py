@@ -36,6 +36,10 @@ class Client(Protocol):
 
     def set(self, name: str, value: str | bytes, ex: int | None = None, px: int | None = None, nx: bool = False) -> object: ...
 
+    def pttl(self, name: str) -> int: ...
+
+    def eval(self, script: str, numkeys: int, *keys_and_args: str) -> object: ...
+
     def delete(self, *names: str) -> int: ...
 
     def scan_iter(self, match: str) -> Iterator[bytes]: ...
@@ -66,14 +70,20 @@ def client_url(url: str) -> str:
     return f"unix://{parts.netloc}{parts.path}?db={database}"
 
 
-def connect(url: str, number: int = QUEUE_DB) -> Client:
+def connect(url: str, number: int = QUEUE_DB, *, answer_s: float = 5.0) -> Client:
     """A client that fails fast; nothing is sent before its first command."""
     from redis import Redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
     make = cast("Callable[..., Client]", Redis.from_url)  # pyright: ignore[reportUnknownMemberType]
-    return make(client_url(with_db(url, number)), socket_timeout=5, socket_connect_timeout=3, health_check_interval=25, retry=Retry(NoBackoff(), 1))
+    return make(
+        client_url(with_db(url, number)),
+        socket_timeout=answer_s,
+        socket_connect_timeout=min(3.0, answer_s),
+        health_check_interval=25,
+        retry=Retry(NoBackoff(), 1),
+    )
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class _Group:
 def form(db: Database, windows: Mapping[Stage, Window], *, wait: bool = True) -> list[Issue]:
     """Form what fits into the windows. One feeder at a time: the lock row serialises them.
 
-    With `wait` False it gives up at once (empty list) when another feeder is at work.
+    A stage without a window is left alone. With `wait` False it gives up at once (empty list) when another feeder is at work.
     """
     with db.write() as connection:
         if not _locked(connection, db, wait):
@@ -55,7 +55,8 @@ def form(db: Database, windows: Mapping[Stage, Window], *, wait: bool = True) ->
                 continue
             # Downstream first: what is nearly done frees space before new work is let in.
             for stage in reversed(queues.ORDER):
-                issues += _stage(connection, stage, lane, groups, windows[stage], opened, now)
+                if stage in windows:
+                    issues += _stage(connection, stage, lane, groups, windows[stage], opened, now)
     return issues
 
 
