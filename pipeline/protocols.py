@@ -115,7 +115,8 @@ class Connector(Protocol):
     """Authenticates, lists and downloads. Never parses. Made anew for every run from a `SourceSpec` and its `Surroundings`.
 
     Optional methods, found by name: ``probe(keys) -> Mapping[str, Presence]`` asks for single items, ``decode_hint(headers, body) -> list[str]``
-    turns an event of the source into the keys to look at.
+    turns an event of the source into the keys to look at (header names in lower case; raises Forbidden when the event is not genuine), and
+    ``answer_hint(headers, body) -> bytes`` gives the JSON that the source wants to hear back.
     """
 
     def validate(self) -> list[SourceCheck]:
