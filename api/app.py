@@ -15,6 +15,7 @@ from api import (
     routes_failures,
     routes_generations,
     routes_health,
+    routes_hooks,
     routes_questions,
     routes_runs,
     routes_sources,
@@ -52,6 +53,7 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     app.include_router(_versioned())
     app.include_router(routes_health.router)
+    app.include_router(routes_hooks.router)
     routes_health.mount_assets(app)
     app.add_middleware(problems.Boundary)
     app.add_middleware(Measured, requests=app.state.requests)

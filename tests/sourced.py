@@ -54,21 +54,25 @@ class Bench:
     def sync(self, name: str = "shelf", *, full: bool = False) -> RunView:
         """A whole run: listed, loaded, indexed, and what turned out to be gone deleted."""
         run_id = self.sources.sync(name, full=full).run_id
-        issues: list[Issue] = []
-        feeder = Feeder(self.runtime.db, feeding.windows(self.runtime.profile, processes=1, threads=1), issues.extend)
         deadline = time.monotonic() + 60.0
         while (view := self.platform.run(run_id)) and not view.finished and view.status != "paused":
             assert time.monotonic() < deadline, view
-            listed = self.listing()
-            feeder.tick()
-            idle = not listed and not issues
-            while issues:
-                issue = issues.pop()
-                feeder.send(run_stage(issue.batch_id, issue.token, self.runtime) or [])
-            if idle:
+            if not self.work():
                 time.sleep(LOOK_S)
         prune_late(self.runtime)
         return self.platform.run(run_id)
+
+    def work(self) -> bool:
+        """One turn of everybody; False when there was nothing to do."""
+        issues: list[Issue] = []
+        feeder = Feeder(self.runtime.db, feeding.windows(self.runtime.profile, processes=1, threads=1), issues.extend)
+        busy = self.listing()
+        feeder.tick()
+        busy |= bool(issues)
+        while issues:
+            issue = issues.pop()
+            feeder.send(run_stage(issue.batch_id, issue.token, self.runtime) or [])
+        return prune_late(self.runtime) > 0 or busy
 
     def finds(self, text: str, collection: str = "docs") -> list[str]:
         """Titles of the documents that a search for a text shows, best first."""

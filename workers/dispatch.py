@@ -14,7 +14,7 @@ from pipeline.identity import index_name
 from pipeline.packs import cache_group
 from pipeline.settings import Settings
 from workers import withdrawal
-from workers.ledger import browse, catalog, control, generations, intake, removal
+from workers.ledger import browse, catalog, control, intake, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
@@ -36,6 +36,7 @@ from workers.views import (
 if TYPE_CHECKING:
     from workers.asking import Asking
     from workers.generations import Generations
+    from workers.hints import Heard
     from workers.sourcing import Sources
     from workers.steering import Steering
 
@@ -84,15 +85,9 @@ class Platform:
 
     def delete_collection(self, name: str, *, tenant: str = "default") -> int:
         """Remove a collection with all its documents; returns how many there were. Raises NotFound, Unavailable."""
-        row = catalog.find(self.db, tenant, name)
-        number = removal.detach_collection(self.db, row.id)
-        store = self.runtime.open_store(self.settings.store_url, writer=True)
-        for index in generations.indices(self.db, row):
-            store.drop(index)
-        self._purge(row)
-        removal.forget_collection(self.db, row.id)
-        catalog.remove(self.db, row.id)
-        return number
+        from workers.deleting import Deleting
+
+        return Deleting(self.runtime).collection(name, tenant=tenant)
 
     def _collection_view(self, row: CollectionRow) -> CollectionView:
         documents, chunks = browse.totals(self.db, row.id)
@@ -193,6 +188,12 @@ class Platform:
 
         return Sources(self.runtime)
 
+    def hear(self, source_id: str, headers: Mapping[str, str], body: bytes) -> Heard:
+        """An event of a source. Raises NotFound, Forbidden, Malformed."""
+        from workers.hints import hear
+
+        return hear(self.runtime, source_id, headers, body)
+
     @property
     def generations(self) -> Generations:
         """Builds of a collection: reindex, rollback."""
@@ -256,11 +257,7 @@ class Platform:
         """Remove a document from index, artifacts and ledger text. Raises NotFound, Unavailable: then ask again."""
         row = catalog.find(self.db, tenant, collection)
         removal.detach(self.db, row.id, document_id)
-        withdrawal.out_of(self.runtime, generations.indices(self.db, row), [document_id])
-        packs = removal.forget(self.db, document_id)
-        catalog.bump(self.db, row.id)
-        self._purge(row)
-        removal.drop_packs(self.db, self.runtime.artifacts, packs)
+        withdrawal.finish(self.runtime, row, [document_id])
 
     # ------------------------------------------------------------ questions
 

@@ -137,8 +137,9 @@ def detail(raw: RawDocument, item: SourceItem) -> Detail:
         facts["assets"] = [_asset(asset) for asset in raw.assets]
     title = (crawled.title if crawled else "") or raw.item.title or item.title
     url = (crawled.url if crawled else "") or raw.item.url or item.url
+    revision = raw.item.revision if raw.item.revision != item.revision else ""
     waits = any(asset.state == "pending" for asset in raw.assets)
-    return Detail(title, url, raw.media_type or item.media_type, len(raw.data), facts, again=waits)
+    return Detail(title, url, raw.media_type or item.media_type, len(raw.data), facts, revision, again=waits)
 
 
 def _asset(asset: Asset) -> str:

@@ -37,6 +37,8 @@ class SourceView:
     """Documents that people deleted here: a sync does not bring them back."""
     held: int
     """Documents whose deletion waits for `prune --approve`."""
+    hook: str
+    """Path to which the source may send its events; empty for kinds without them."""
     created_at: datetime
     updated_at: datetime
 

@@ -251,9 +251,17 @@ def view(runtime: Runtime, row: SourceRow) -> SourceView:
         hidden=counted.get("hidden", 0),
         deleted_here=counted.get("deleted", 0),
         held=row.held,
+        hook=f"/hooks/{row.id}" if _hears(row.kind) else "",
         created_at=catalog.moment(row.created_at),
         updated_at=catalog.moment(row.updated_at),
     )
+
+
+def _hears(kind: str) -> bool:
+    try:
+        return connectors.kind(kind).events
+    except PipelineError:
+        return False
 
 
 def _secrets(runtime: Runtime, row: SourceRow) -> dict[str, str]:

@@ -135,5 +135,7 @@ class SourceKind:
     factory: str
     """``module:function``, imported on first use: ``function(spec: SourceSpec, around: Surroundings) -> Connector``."""
     options: tuple[SourceOption, ...] = ()
+    events: bool = False
+    """Its connector hears events: `decode_hint`."""
     local: bool = False
     """Reads this machine, so that only an administrator may set it up over HTTP."""

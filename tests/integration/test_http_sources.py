@@ -15,7 +15,7 @@ from api.cli import run
 from api.local import Local
 from api.sourcing import SourceChange, SourcesThere
 from pipeline.errors import BadRequest, NotFound
-from tests.simulators.shelf import Shelf, filled
+from tests.simulators.shelf import Shelf, filled, signature
 from tests.sourced import Bench, plugged
 
 AT = "/api/v1/sources"
@@ -113,6 +113,59 @@ def test_a_key_changes_only_what_its_collections_hold_and_reads_nothing_of_the_m
     stranger = client(bench, other)
     assert stranger.get(f"{AT}/shelf").status_code == 404 and stranger.get(AT).json()["data"] == []
     assert stranger.post(f"{AT}/shelf/sync").status_code in (403, 404) and stranger.delete(f"{AT}/shelf").status_code in (403, 404)
+
+
+def event(http: TestClient, hook: str, token: str, **told: object):
+    sent = json.dumps(told).encode()
+    return http.post(hook, content=sent, headers={"x-shelf-signature": signature(token, sent)})
+
+
+def test_a_genuine_event_fetches_what_it_names_and_nothing_else(bench: Bench, http: TestClient, shelf: Shelf) -> None:
+    hook = http.post(AT, json=body(shelf)).json()["hook"]
+    bench.sync()
+    bench.platform.create_key("somebody")
+    shelf.forget_calls()
+    with shelf.edit():
+        shelf.put("apples", "The apples are red since this morning.")
+    answered = event(http, hook, "s3cret", keys=["apples"], challenge="c-1")
+    assert (answered.status_code, answered.json()) == (200, {"challenge": "c-1"})
+    (run,) = bench.platform.runs(limit=1).data
+    while not bench.platform.run(run.run_id).finished:
+        bench.work()
+    assert bench.finds("red since this morning")[0] == "apples"
+    assert bench.sync().unchanged == 2 and shelf.calls("fetch") == ["fetch apples"]
+
+
+def test_an_event_that_is_not_genuine_is_refused_and_touches_nothing(bench: Bench, http: TestClient, shelf: Shelf) -> None:
+    hook = http.post(AT, json=body(shelf)).json()["hook"]
+    bench.sync()
+    assert event(http, hook, "forged", keys=["apples"]).status_code == 403
+    assert http.post("/hooks/0123456789abcdef0123456789abcdef", json={}).status_code == 404
+    assert len(bench.platform.runs().data) == 1
+
+
+def test_an_event_of_something_unknown_begins_a_listing(bench: Bench, http: TestClient, shelf: Shelf) -> None:
+    hook = http.post(AT, json=body(shelf)).json()["hook"]
+    bench.sync()
+    with shelf.edit():
+        shelf.put("plums")
+    for _ in range(3):
+        assert event(http, hook, "s3cret", keys=["plums"]).status_code == 200
+    assert len(bench.platform.runs().data) == 2, "it is begun once"
+    assert bench.sync().indexed == 1
+
+
+def test_an_event_of_a_deletion_deletes_what_is_really_gone(bench: Bench, http: TestClient, shelf: Shelf) -> None:
+    hook = http.post(AT, json=body(shelf)).json()["hook"]
+    bench.sync()
+    with shelf.edit():
+        del shelf.items["apples"]
+    event(http, hook, "s3cret", keys=["apples", "pears"])
+    (run,) = bench.platform.runs(limit=1).data
+    while not bench.platform.run(run.run_id).finished:
+        bench.work()
+    bench.work()
+    assert bench.titles() == {"pears": "done"} and bench.audit() == 1
 
 
 @pytest.fixture(params=["here", "there"])

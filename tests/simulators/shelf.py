@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ KIND = SourceKind(
         SourceOption("row", "Which row to list.", scope=True),
         SourceOption("token", "Opens it.", secret=True),
     ),
+    events=True,
 )
 
 
@@ -240,6 +241,7 @@ class Connector:
         if held is None:
             raise failure("gone")
         raw = load(item, str(held["text"]).encode())
+        raw = replace(raw, item=replace(item, revision=held["revision"]))
         crawled = CrawledDocument(item.url, item.title, held["text"], len(held["text"]), datetime(2026, 1, 2, tzinfo=UTC), {"author": "somebody"})
         assets = (Asset("plan.png", "img-1", state="pending"),) if item.key in shelf.pending else ()
         return RawDocument(raw.item, raw.data, raw.sha256, "text/markdown", crawled=crawled, assets=assets)
@@ -249,3 +251,16 @@ class Connector:
         for key in keys:
             self._say(f"probe {key}")
         return {key: Presence(shelf.probes.get(key, "unknown")) for key in keys}
+
+    def decode_hint(self, headers: Mapping[str, str], body: bytes) -> list[str]:
+        if headers.get("x-shelf-signature") != signature(self._spec.secrets.get("token", ""), body):
+            raise Forbidden("the event is not signed with the shelf's token")
+        return json.loads(body).get("keys", [])
+
+    def answer_hint(self, headers: Mapping[str, str], body: bytes) -> bytes:
+        return json.dumps({"challenge": json.loads(body).get("challenge", "")}).encode()
+
+
+def signature(token: str, body: bytes) -> str:
+    """As the shelf signs its events."""
+    return hash_of(token + body.decode())

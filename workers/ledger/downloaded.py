@@ -18,7 +18,8 @@ def downloaded(connection: Connection, batch_id: int, advances: Iterable[Advance
         if told is None:
             continue
         values: dict[str, object] = {"url": told.url, "size": told.size, "meta": json.dumps(dict(told.metadata), ensure_ascii=False, sort_keys=True)}
-        values |= {"revision_mark": ""} if told.again else {}
+        if told.again or told.revision:
+            values["revision_mark"] = "" if told.again else told.revision
         connection.execute(update(documents).where(documents.c.id == advance.document_id, documents.c.batch_id == batch_id).values(**values))
 
 

@@ -111,6 +111,8 @@ class Detail:
     media_type: str
     size: int
     metadata: Mapping[str, Scalar | list[str]]
+    revision: str = ""
+    """The change mark of what was really given, where that is not what was listed."""
     again: bool = False
     """Something is still missing: fetch it again with the next run, whatever the change mark says."""
 
