@@ -13,7 +13,7 @@ from pipeline.settings import Settings, child_environment
 from tests.system import ROOT, children, living, until
 from workers.ledger import nodes
 from workers.ledger.engine import Database
-from workers.processes import die_with_parent, node_name
+from workers.processes import die_with_parent
 
 READY_S = 60.0
 STOP_S = 40.0
@@ -49,11 +49,6 @@ class Part:
     def pid(self) -> int:
         return self.process.pid
 
-    @property
-    def node(self) -> str:
-        """What it calls itself in the ledger."""
-        return node_name(self.name, self.pid)
-
     def said(self) -> str:
         """Its log so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -64,7 +59,7 @@ class Part:
 
         def there() -> bool:
             assert self.process.poll() is None, self.said()
-            return any(node.name == self.node for node in nodes.living(db))
+            return any(node.pid == self.pid for node in nodes.living(db))
 
         try:
             until(there, seconds, f"{self.name} is at work")

@@ -35,6 +35,7 @@ def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
         task_store_errors_even_if_ignored=False,
         task_serializer="json",
         accept_content=["json"],
+        worker_consumer="workers.consumer:Consumer",
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,

@@ -77,7 +77,7 @@ def begin(corpus: Path, reference: Reference, model: ModelServer) -> Begin:
     return lambda system, tenant: make(system, tenant).begin()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("home"), embedder="openai:stub", embedder_base_url=model.url) as running:
         yield running

@@ -85,7 +85,7 @@ class Trial:
         with self.system.platform.db.read() as connection:
             lost = list(connection.scalars(died))
         again = sum(lost) + waste
-        assert self.reference.inputs <= inputs <= self.reference.inputs + again
+        assert self.reference.inputs <= inputs <= self.reference.inputs + again, (self.reference.inputs, inputs, again)
         assert requests <= (self.reference.requests + sum(ceil(chunks / REQUEST) for chunks in lost) + ceil(waste / REQUEST)) * (1 + TOLERANCE)
 
     def scalar(self, statement: Any) -> Any:

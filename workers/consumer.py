@@ -1,0 +1,30 @@
+"""Celery's consumer, except that a message it cannot make sense of is put away instead of ending the worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker import consumer
+
+log = logging.getLogger("dujiang.consumer")
+
+
+class Consumer(consumer.Consumer):
+    """Celery itself rejects unknown tasks and contents it may not read; an empty body, for one, ends it.
+
+    The broker would deliver that message to the next worker, and to the one after it.
+    """
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Any], None]:
+        handle: Callable[[Any], None] = super().create_task_handler(*arguments, **options)
+
+        def received(message: Any) -> None:
+            try:
+                handle(message)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                log.warning("message rejected", extra={"reason": f"{type(error).__name__} while it was read"})
+                message.reject()
+
+        return received
