@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
-from workers import generations, schedule
+from workers import deleting, generations, schedule
 from workers.feeder import Feeder
 from workers.ledger import forming, metering, nodes, refs, stalls, sweeping
 from workers.processes import node_name
@@ -82,6 +82,7 @@ def tidy(runtime: Runtime) -> None:
     """Forget what is past its retention: closed batches, artifacts of retired versions, packs that nobody names."""
     sweeping.tidy(runtime.db)
     generations.drop_surplus(runtime)
+    deleting.finish(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
     runtime.artifacts.shelf.sweep(time.time() - YOUNG_PACK_S)
     old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]

@@ -148,6 +148,14 @@ class ReindexView:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedView:
+    """What a deletion took, or would take."""
+
+    collections: tuple[str, ...]
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
 class TenantView:
     """A tenant's share of the workers beside others."""
 

@@ -50,6 +50,15 @@ def remove(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> list[str
     return gone
 
 
+def finish(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> None:
+    """Go on with the deletion of documents that somebody detached and then died. Raises Unavailable."""
+    _out_of_store(runtime, row, ids)
+    packs = {pack for document_id in ids for pack in removal.forget(runtime.db, document_id)}
+    catalog.bump(runtime.db, row.id)
+    purge(runtime, row)
+    removal.drop_packs(runtime.db, runtime.artifacts, sorted(packs))
+
+
 def prune(runtime: Runtime, source: SourceRow, row: CollectionRow, run_id: int | None, *, approved: bool = False) -> tuple[int, int]:
     """Delete what the ledger has evidence for; gives (deleted, held back). Only a person's word lets very many go at once."""
     total, absent = absence.counts(runtime.db, source.id)

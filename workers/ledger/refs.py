@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, exists, select
+from sqlalchemy import Connection, Row, and_, delete, exists, select, update
 
 from pipeline.contracts import Stage
 from workers.ledger.engine import Database
@@ -63,6 +63,30 @@ def newest(db: Database, stage: Stage, ids: Sequence[str]) -> list[Ref]:
         return []
     with db.read() as connection:
         return list(latest(connection, stage, ids).values())
+
+
+def of_pack(db: Database, pack: str) -> list[Ref]:
+    """Everything that lies in a pack, by its place."""
+    with db.read() as connection:
+        rows = connection.execute(select(*_REF).where(artifact_refs.c.pack == pack).order_by(artifact_refs.c.start)).all()
+    return [_ref(row) for row in rows]
+
+
+def moved(db: Database, pack: str, places: Mapping[int, Ref]) -> None:
+    """Point every reference into `pack` at the copy of its entry; `places` is by the old start."""
+    with db.write() as connection:
+        for start, ref in places.items():
+            connection.execute(
+                update(artifact_refs).where(artifact_refs.c.pack == pack, artifact_refs.c.start == start).values(pack=ref.pack, start=ref.start)
+            )
+
+
+def answering(db: Database, collection_id: str) -> list[Ref]:
+    """All outputs of the versions of a collection that answer."""
+    live = and_(documents.c.id == artifact_refs.c.document_id, documents.c.live_version == artifact_refs.c.version)
+    with db.read() as connection:
+        rows = connection.execute(select(*_REF).join(documents, live).where(documents.c.collection_id == collection_id)).all()
+    return [_ref(row) for row in rows]
 
 
 def forget_old(db: Database, before: float) -> int:
