@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -98,9 +97,7 @@ def sync(runtime: Runtime, claim: Claim, stopping: threading.Event) -> None:
             scan.give_up(error)
         except Exception as error:
             kind = type(error).__name__
-            log.error(
-                "a bug ended a listing", extra={"source": claim.source.name, "run": claim.run_id, "trace": "".join(traceback.format_exception(error))}
-            )
+            log.error("a bug ended a listing", extra={"source": claim.source.name, "run": claim.run_id}, exc_info=True)
             scan.give_up(BrokenContract(f"the connector {claim.source.kind!r} broke off with {kind}", hint="Report it to whoever maintains it."))
             raise
 
