@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from pipeline.contracts import (
@@ -232,6 +233,9 @@ class Piecewise(Protocol):
         ...
 
 
+NO_FENCE: Mapping[str, int] = MappingProxyType({})
+
+
 class Store(DocumentText, Protocol):
     """Text, vectors and metadata of collections. `collection` is a `CollectionSpec.name`.
 
@@ -250,8 +254,13 @@ class Store(DocumentText, Protocol):
         """
         ...
 
-    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
-        """Remove documents whole; returns how many existed. Unknown ids are no error."""
+    def delete(self, collection: str, document_ids: Sequence[str], *, fence: Mapping[str, int] = NO_FENCE) -> int:
+        """Remove documents whole; returns how many existed. Unknown ids are no error.
+
+        Args:
+            fence: document id → version: only a higher one may be written from now on, whether the document was there or not,
+                and a higher one that is there already stays. A writer that comes late cannot bring a deleted document back.
+        """
         ...
 
     def search(self, collection: str, query: StoreQuery) -> list[Hit]:
@@ -276,6 +285,18 @@ class Store(DocumentText, Protocol):
 
     def audit(self, collection: str) -> StoreAudit:
         """Count and hash what is really there."""
+        ...
+
+    def versions(self, collection: str) -> Mapping[str, int]:
+        """Document id → visible version, without reading the documents. Raises NotFound."""
+        ...
+
+    def collections(self) -> list[str]:
+        """Names of the collections that are there, in order."""
+        ...
+
+    def expunge(self, collection: str) -> None:
+        """Rewrite what still holds bytes of removed documents; may take as long as writing the text index anew. Unknown names are no error."""
         ...
 
     def drop(self, collection: str) -> None:

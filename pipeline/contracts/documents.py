@@ -268,3 +268,5 @@ class StoreAudit:
     """Order-independent SHA-256 over (document key, ordinal, search_text hash, text hash, vector present)."""
     versions: Mapping[str, int]
     """Document id → visible version."""
+    held: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Document id → (chunks, vectors) that are really there."""

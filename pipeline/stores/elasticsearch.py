@@ -19,7 +19,7 @@ from pipeline.contracts import CollectionSpec, Hit, IndexedDocument, ParsedDocum
 from pipeline.errors import BrokenContract, Conflict, NotFound, Unavailable, Unsupported
 from pipeline.highlight import highlight
 from pipeline.parse import packed
-from pipeline.protocols import Limiter, WriteOutcome
+from pipeline.protocols import NO_FENCE, Limiter, WriteOutcome
 from pipeline.stores import elasticsearch_bulk as bulk
 from pipeline.stores import elasticsearch_mapping as mapping
 from pipeline.stores import elasticsearch_query as queries
@@ -94,7 +94,7 @@ class ElasticsearchStore:
         self._check_writer()
         return self._writer.write(mapping.check_name(collection), self._dimension(collection), documents) if documents else []
 
-    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
+    def delete(self, collection: str, document_ids: Sequence[str], *, fence: Mapping[str, int] = NO_FENCE) -> int:
         """Remove documents whole; returns how many existed. Unknown ids, and an unknown collection, are no error."""
         self._check_writer()
         name = mapping.check_name(collection)
@@ -102,7 +102,7 @@ class ElasticsearchStore:
             self._dimension(name)
         except NotFound:
             return 0
-        return self._writer.delete(name, list(dict.fromkeys(document_ids)))
+        return self._writer.delete(name, list(dict.fromkeys(document_ids)), fence)
 
     def search(self, collection: str, query: StoreQuery) -> list[Hit]:
         """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal).
@@ -196,27 +196,61 @@ class ElasticsearchStore:
         """Count and hash the visible rows, read page by page from one point in time."""
         name = mapping.check_name(collection)
         self._writer.refresh(f"{name},{name}-documents")
-        heads: dict[str, tuple[int, int, str]] = {}
-        for one in self._scan(f"{name}-documents", {"term": {"record": "head"}}, ["version", "chunks", "document_id"], source=["key"]):
-            fields = one["fields"]
-            place = (cast("int", fields["version"][0]), cast("int", fields["chunks"][0]), str(one["_source"]["key"]))
-            heads[str(fields["document_id"][0])] = place
-        counted = [0, 0]
+        heads = self._heads(name)
+        held = {document_id: [0, 0] for document_id in heads}
 
         def visible() -> Iterator[tuple[str, int, str, str, bool]]:
             wanted = ["document_id", "version", "ordinal", "search_hash", "text_hash", "embedded"]
             for one in self._scan(name, {"match_all": {}}, wanted):
                 fields = one["fields"]
-                version, chunks, key = heads.get(str(fields["document_id"][0]), (-1, 0, ""))
+                document_id = str(fields["document_id"][0])
+                version, chunks, key = heads.get(document_id, (-1, 0, ""))
                 ordinal = cast("int", fields["ordinal"][0])
                 if fields["version"][0] == version and ordinal < chunks:
                     embedded = bool(fields["embedded"][0])
-                    counted[0] += 1
-                    counted[1] += embedded
+                    held[document_id][0] += 1
+                    held[document_id][1] += embedded
                     yield key, ordinal, str(fields["search_hash"][0]), str(fields["text_hash"][0]), embedded
 
         digest = digest_rows(visible())
-        return StoreAudit(len(heads), counted[0], counted[1], digest, {name: head[0] for name, head in heads.items()})
+        chunks, vectors = (sum(counts[place] for counts in held.values()) for place in (0, 1))
+        versions = {document_id: version for document_id, (version, *_) in heads.items()}
+        return StoreAudit(len(heads), chunks, vectors, digest, versions, {document_id: (one[0], one[1]) for document_id, one in held.items()})
+
+    def _heads(self, name: str) -> dict[str, tuple[int, int, str]]:
+        """Document id → (visible version, chunks, key), as refreshed."""
+        heads: dict[str, tuple[int, int, str]] = {}
+        for one in self._scan(f"{name}-documents", {"term": {"record": "head"}}, ["version", "chunks", "document_id"], source=["key"]):
+            fields = one["fields"]
+            place = (cast("int", fields["version"][0]), cast("int", fields["chunks"][0]), str(one["_source"]["key"]))
+            heads[str(fields["document_id"][0])] = place
+        return heads
+
+    def versions(self, collection: str) -> Mapping[str, int]:
+        """Document id → visible version. Raises NotFound."""
+        name = mapping.check_name(collection)
+        self._writer.refresh(f"{name}-documents")
+        return {document_id: version for document_id, (version, *_) in self._heads(name).items()}
+
+    def collections(self) -> list[str]:
+        """Names of the collections that are there, in order: aliases of this program's own pattern."""
+        answer = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", self._client.call("GET", "/_alias/dujiang-*"))
+        found = {alias for index in answer.values() for alias in index["aliases"]}
+        return sorted(alias for alias in found if not alias.endswith("-documents"))
+
+    def expunge(self, collection: str) -> None:
+        """Merge away what was deleted, in every segment that holds any of it, and empty the transaction log. Unknown names are no error."""
+        self._check_writer()
+        name = mapping.check_name(collection)
+        both = f"{name},{name}-documents"
+        try:
+            self._dimension(name)
+            # by default a segment is left alone while a tenth of it is deleted
+            self._client.call("PUT", f"/{both}/_settings", {"index.merge.policy.expunge_deletes_allowed": 0})
+            self._client.call("POST", f"/{both}/_refresh")
+            self._client.call("POST", f"/{both}/_forcemerge", params={"only_expunge_deletes": "true", "flush": "true"})
+        except NotFound:
+            return
 
     def drop(self, collection: str) -> None:
         """Remove the collection with all it holds. Unknown names are no error."""

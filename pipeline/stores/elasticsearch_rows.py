@@ -23,8 +23,9 @@ from pipeline.stores import elasticsearch_filters as conditions
 from pipeline.stores.elasticsearch_bulk import Operation, put
 from pipeline.stores.elasticsearch_client import Client, Found, SearchHit
 
-HEAD_FIELDS = "document_id,version,chunks,parts,key"
+HEAD_FIELDS = "record,document_id,version,chunks,parts,key"
 HIT_FIELDS = ("document_id", "version", "ordinal", "key", "title", "url", "kind", "chunk_id", "start", "end", "shown")
+FENCE = "fence"
 PAGE = 1000
 """Records of one read by id."""
 MAX_ID_BYTES = 512
@@ -44,19 +45,25 @@ class Head:
     key: str
     seen: tuple[int, int]
     """Sequence number and primary term, for compare and set."""
+    fence: bool = False
+    """The document was removed, and nothing up to this version is taken any more."""
+
+    def refuses(self, version: int) -> bool:
+        """Whether a writer of this version comes too late."""
+        return version <= self.version if self.fence else version < self.version
 
     def shows(self, version: int, ordinal: int) -> bool:
         """Whether a row belongs to the visible version; a shorter rewrite of it may have left rows behind its end."""
         return version == self.version and ordinal < self.chunks
 
 
-def heads(client: Client, collection: str, document_ids: Sequence[str]) -> dict[str, Head]:
-    """The visible state of each document that exists, in real time: no refresh is needed before."""
+def heads(client: Client, collection: str, document_ids: Sequence[str], *, fences: bool = False) -> dict[str, Head]:
+    """The visible state of each document that exists, in real time: no refresh is needed before. With `fences` also what is left of removed ones."""
     found: dict[str, Head] = {}
     for start in range(0, len(document_ids), PAGE):
         page = list(document_ids[start : start + PAGE])
         for record in client.multi_get(f"{collection}-documents", page, fields=HEAD_FIELDS):
-            if (state := head(record)) is not None:
+            if (state := head(record)) is not None and (fences or not state.fence):
                 found[state.document_id] = state
     return found
 
@@ -73,6 +80,7 @@ def head(found: Found) -> Head | None:
         parts=source["parts"],
         key=str(source["key"]),
         seen=(found["_seq_no"], found["_primary_term"]),
+        fence=str(source["record"]) == FENCE,
     )
 
 
@@ -92,6 +100,11 @@ def head_source(document: IndexedDocument, parts: int) -> bytes:
             "access": document.access,
         },
     )
+
+
+def fence_source(document_id: str, version: int) -> bytes:
+    """The record that takes the place of a removed document's head: no content, and the version that a later write must exceed."""
+    return _dump(document_id, {"record": FENCE, "document_id": document_id, "version": version, "chunks": 0, "parts": 0, "key": ""})
 
 
 def row_id(document_id: str, version: int, ordinal: int) -> str:

@@ -79,7 +79,7 @@ class _Batch:
                 self.fail(name, BrokenContract(f"Elasticsearch refused a record of document {key} ({refusal.kind})", document=key))
 
     def drop_superseded(self) -> None:
-        for name in [n for n, d in self.pending.items() if n in self.heads and self.heads[n].version > d.version]:
+        for name in [n for n, d in self.pending.items() if n in self.heads and self.heads[n].refuses(d.version)]:
             del self.pending[name]
 
 
@@ -101,7 +101,7 @@ class Writer:
         for document in documents:
             if document.document_id not in highest or highest[document.document_id].version <= document.version:
                 highest[document.document_id] = document
-        batch = _Batch(collection, highest, rows.heads(self._client, collection, list(highest)))
+        batch = _Batch(collection, highest, rows.heads(self._client, collection, list(highest), fences=True))
         batch.drop_superseded()
         batch.refuse(self._send(collection, self._rows(batch, dimension)))
         batch.refuse(self._send(f"{collection}-documents", self._bodies(batch)))
@@ -115,19 +115,24 @@ class Writer:
             raise next(iter(batch.problems.values()))
         return [_outcome(document, written=batch.written.get(document.document_id) is document) for document in documents]
 
-    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
+    def delete(self, collection: str, document_ids: Sequence[str], fence: Mapping[str, int]) -> int:
         """See `Store.delete`. Heads first: from there on nothing of a document is shown."""
         gone: list[Head] = []
+        kept: set[str] = set()
         waiting = list(document_ids)
         for _ in range(CONTESTS):
-            found = rows.heads(self._client, collection, waiting)
-            lost = {r.operation.owner for r in self._send(f"{collection}-documents", (bulk.remove(n, n, seen=h.seen) for n, h in found.items()))}
-            gone += [head for name, head in found.items() if name not in lost]
+            found = rows.heads(self._client, collection, waiting, fences=True)
+            kept |= {name for name, head in found.items() if name in fence and not head.fence and head.version > fence[name]}
+            operations = [_withdrawal(name, found.get(name), fence.get(name)) for name in waiting if name not in kept]
+            lost = {refusal.operation.owner for refusal in self._send(f"{collection}-documents", [one for one in operations if one is not None])}
+            gone += [head for name, head in found.items() if name not in lost and name not in kept and not head.fence]
             waiting = list(lost)
             if not waiting:
                 break
-        if gone:
-            self.clean(collection, {head.document_id: head.version + 1 for head in gone}, gone)
+        # A fence is cleaned below it also where there was no head: a writer may have died over its rows.
+        below = {head.document_id: head.version + 1 for head in gone} | {n: fence[n] + 1 for n in document_ids if n in fence and n not in kept}
+        if below:
+            self.clean(collection, below, gone)
             self.refresh(f"{collection},{collection}-documents")
         if waiting:
             raise Unavailable(f"documents of collection {collection} change faster than they can be deleted", dependency=True)
@@ -192,16 +197,30 @@ class Writer:
                 batch.settle(batch.pending.pop(name))
             if not batch.pending:
                 return
-            heads = rows.heads(self._client, batch.collection, list(batch.pending))
+            heads = rows.heads(self._client, batch.collection, list(batch.pending), fences=True)
             for name in batch.pending:
                 batch.heads.pop(name, None)
             batch.heads |= heads
-            batch.visible |= {name: head.version for name, head in heads.items() if head.version > batch.pending[name].version}
+            batch.visible |= {name: _above(head) for name, head in heads.items() if head.refuses(batch.pending[name].version)}
             batch.drop_superseded()
         raise Unavailable(f"documents of collection {batch.collection} change faster than they can be written", dependency=True)
 
     def _send(self, index: str, operations: Iterable[Operation]) -> list[Refusal]:
         return bulk.send(self._client, index, operations, pauses_s=self._pauses_s, sleep=self._sleep)
+
+
+def _above(head: Head) -> int:
+    """The version below which nothing of a document is kept: a head's own, or all that a fence refuses."""
+    return head.version + 1 if head.fence else head.version
+
+
+def _withdrawal(name: str, head: Head | None, fence: int | None) -> Operation | None:
+    """What takes a document out of sight over exactly the state that was read; None where nothing is to do."""
+    if fence is None:
+        return bulk.remove(name, name, seen=head.seen) if head is not None and not head.fence else None
+    if head is not None and head.fence and head.version >= fence:
+        return None
+    return bulk.put_if(name, name, rows.fence_source(name, fence), seen=head.seen if head is not None else None)
 
 
 def _others(visible: Mapping[str, int]) -> Json:

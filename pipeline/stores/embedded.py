@@ -11,8 +11,8 @@ from typing import cast
 import numpy as np
 
 from pipeline.contracts import CollectionSpec, Hit, IndexedDocument, ParsedDocument, Section, Span, StoreAudit, StoreQuery, Vectors
-from pipeline.errors import BrokenContract, Conflict, NotFound
-from pipeline.protocols import WriteOutcome
+from pipeline.errors import BrokenContract, Conflict, NotFound, Unavailable
+from pipeline.protocols import NO_FENCE, WriteOutcome
 from pipeline.stores import embedded_read as reading
 from pipeline.stores import embedded_search as searching
 from pipeline.stores import embedded_write as writing
@@ -93,7 +93,7 @@ class EmbeddedStore:
             with self._writing(connection, collection):
                 return writing.write(connection, prepared)
 
-    def delete(self, collection: str, document_ids: Sequence[str]) -> int:
+    def delete(self, collection: str, document_ids: Sequence[str], *, fence: Mapping[str, int] = NO_FENCE) -> int:
         """Remove documents whole, `SLICE` in a transaction; returns how many existed. Unknown ids, and an unknown collection, are no error."""
         self._check_writer()
         try:
@@ -104,9 +104,7 @@ class EmbeddedStore:
         with told(self._files.path(collection)):
             for start in range(0, len(names), SLICE):
                 with self._writing(connection, collection):
-                    found = list(writing.find(connection, names[start : start + SLICE]).values())
-                    writing.remove(connection, found)
-                removed += len(found)
+                    removed += writing.withdraw(connection, names[start : start + SLICE], fence)
             if removed:
                 connection.execute("PRAGMA incremental_vacuum").fetchall()
         return removed
@@ -179,6 +177,15 @@ class EmbeddedStore:
         with self._reading(collection) as (connection, state):
             return reading.audit(connection, state.dimension)
 
+    def versions(self, collection: str) -> Mapping[str, int]:
+        """Document id → visible version. Raises NotFound."""
+        with self._reading(collection) as (connection, _):
+            return {str(name): cast("int", version) for name, version in connection.execute("SELECT document_id, version FROM documents")}
+
+    def collections(self) -> list[str]:
+        """Names of the collections that are there, in order."""
+        return self._files.names()
+
     def drop(self, collection: str) -> None:
         """Remove the collection with its file. Unknown names are no error; a process that is reading it goes on until its call ends."""
         self._check_writer()
@@ -186,15 +193,24 @@ class EmbeddedStore:
         with self._lock:
             self._known.pop(collection, None)
 
-    def compact(self, collection: str) -> None:
-        """Merge the text index, which forgets the terms of removed documents for good, and give free pages back to the disk."""
+    def expunge(self, collection: str) -> None:
+        """Merge the text index, which forgets the terms of removed documents for good, empty the log, and give free pages back to the disk.
+
+        Raises Unavailable when a reader kept the log from being emptied: then call again.
+        """
         self._check_writer()
-        connection = self._files.connect(collection)
+        try:
+            connection = self._files.connect(collection)
+        except NotFound:
+            return
         with told(self._files.path(collection)):
             with self._writing(connection, collection):
+                # FTS5's own secure-delete does nothing for a table without content: only a merge drops the terms
                 connection.execute("INSERT INTO terms (terms) VALUES ('optimize')")
             connection.execute("PRAGMA incremental_vacuum").fetchall()
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if busy:
+            raise Unavailable(f"the log of collection {collection} is being read", dependency=True, hint="Ask again in a moment.", code="store_busy")
 
     def close(self) -> None:
         """Close the files and forget the vectors; a later call opens them again."""

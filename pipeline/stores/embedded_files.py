@@ -23,6 +23,8 @@ import apsw
 from pipeline.errors import BadRequest, Conflict, Malformed, NotFound, Unavailable
 from pipeline.stores.embedded_sql import Sql
 
+FENCES = "CREATE TABLE IF NOT EXISTS fences (document_id TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID"
+"""Of removed documents: a version up to this one is not taken any more."""
 LAYOUT = 1
 """PRAGMA user_version of a complete file; 0 while `ensure` has not finished."""
 BUSY_MS = 30_000
@@ -104,6 +106,8 @@ class Files:
                 if connection.pragma("user_version"):
                     raise Conflict(f"{path} was written by another version of this program", hint="Build the collection anew.")
                 raise NotFound(f"collection {collection} is not in this store")
+            if self.writer:
+                connection.execute(FENCES)
         opened[collection] = ((status.st_dev, status.st_ino), connection)
         return connection
 
@@ -124,6 +128,7 @@ class Files:
                 connection.pragma("journal_mode", "wal")
                 with transaction(connection):
                     connection.execute(SCHEMA)
+                    connection.execute(FENCES)
                     connection.execute("INSERT INTO state VALUES (?, 1, 0, 0, 0, ?, 0)", (dimension, time.time_ns()))
                     connection.pragma("user_version", LAYOUT)
             connection.close()
@@ -131,7 +136,7 @@ class Files:
     def remove(self, collection: str) -> None:
         """Unlink the file, after writers that wait for it have been told."""
         path = self.path(collection)
-        if not path.exists():
+        if not self.folder.is_dir():
             return
         with self._structure():
             try:
@@ -144,13 +149,17 @@ class Files:
             # renamed first: nobody may open the file without its log
             gone = path.with_name(f"{path.name}.dropped-{os.getpid()}-{time.monotonic_ns()}")
             try:
-                path.rename(gone)
-                for leftover in (f"{path}-wal", f"{path}-shm", gone):
+                if path.exists():
+                    path.rename(gone)
+                # also those of a process that was killed right here
+                for leftover in (f"{path}-wal", f"{path}-shm", *self.folder.glob(f"{path.name}.dropped-*")):
                     Path(leftover).unlink(missing_ok=True)
-            except FileNotFoundError:
-                pass
             except OSError as error:
                 raise _away(path, error) from error
+
+    def names(self) -> list[str]:
+        """Collections whose file is there, in order."""
+        return sorted(path.name.removesuffix(".db") for path in self.folder.glob("*.db") if _NAME.fullmatch(path.name.removesuffix(".db")))
 
     def close(self) -> None:
         """Close every connection that no other thread is using just now; a later call opens new ones."""

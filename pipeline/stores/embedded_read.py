@@ -178,19 +178,22 @@ def spans(connection: Sql, document: int, count: int) -> tuple[tuple[str, Span],
 def audit(connection: Sql, dimension: int) -> StoreAudit:
     """Count and hash what is there: a chunk counts when its document, its row and its entry in the text index are all there."""
     versions: dict[str, int] = {}
-    counted = [0, 0]
+    held: dict[str, tuple[int, int]] = {}
 
     def rows() -> Iterator[tuple[str, int, str, str, bool]]:
         documents = connection.execute("SELECT id, document_id, version, key, chunks FROM documents ORDER BY id").fetchall()
         for document, document_id, version, key, count in cast("list[tuple[int, str, int, str, int]]", documents):
             versions[document_id] = version
+            counted = [0, 0]
             for ordinal, search_hash, shown_hash, present in _chunks(connection, document, count, dimension):
                 counted[0] += 1
                 counted[1] += present
                 yield key, ordinal, search_hash, shown_hash, present
+            held[document_id] = (counted[0], counted[1])
 
     digest = digest_rows(rows())
-    return StoreAudit(len(versions), counted[0], counted[1], digest, versions)
+    chunks, present = (sum(counts[place] for counts in held.values()) for place in (0, 1))
+    return StoreAudit(len(versions), chunks, present, digest, versions, held)
 
 
 def _chunks(connection: Sql, document: int, count: int, dimension: int) -> Iterator[tuple[int, str, str, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias, cast
@@ -87,9 +87,14 @@ def write(connection: Sql, prepared: Sequence[Rows]) -> list[WriteOutcome]:
         known = newest.get(rows.document.document_id)
         if known is None or rows.document.version >= known.document.version:
             newest[rows.document.document_id] = rows
-    live = find(connection, list(newest))
-    winners = {name: rows for name, rows in newest.items() if name not in live or live[name][1] <= rows.document.version}
+    live, fenced = find(connection, list(newest)), fences(connection, list(newest))
+    winners = {
+        name: rows
+        for name, rows in newest.items()
+        if (name not in live or live[name][1] <= rows.document.version) and fenced.get(name, -1) < rows.document.version
+    }
     remove(connection, [live[name] for name in winners if name in live])
+    connection.executemany("DELETE FROM fences WHERE document_id = ?", [(name,) for name in winners if name in fenced])
     _insert(connection, list(winners.values()))
     return [_outcome(rows, winners.get(rows.document.document_id) is rows) for rows in prepared]
 
@@ -101,6 +106,26 @@ def find(connection: Sql, document_ids: Sequence[str]) -> dict[str, Live]:
         for row in connection.execute("SELECT id, version, chunks FROM documents WHERE document_id = ?", (name,)):
             found[name] = cast("Live", row)
     return found
+
+
+def fences(connection: Sql, document_ids: Sequence[str]) -> dict[str, int]:
+    """Versions up to which those of the documents that were removed are not taken any more."""
+    found: dict[str, int] = {}
+    for name in document_ids:
+        for (version,) in connection.execute("SELECT version FROM fences WHERE document_id = ?", (name,)):
+            found[name] = cast("int", version)
+    return found
+
+
+def withdraw(connection: Sql, document_ids: Sequence[str], fence: Mapping[str, int]) -> int:
+    """Remove those that are there in no version above their fence, and fence all; returns how many went. In the caller's transaction."""
+    found = find(connection, document_ids)
+    gone = [live for name, live in found.items() if name not in fence or live[1] <= fence[name]]
+    remove(connection, gone)
+    kept = {name for name, live in found.items() if name in fence and live[1] > fence[name]}
+    put = "INSERT INTO fences VALUES (?, ?) ON CONFLICT (document_id) DO UPDATE SET version = max(version, excluded.version)"
+    connection.executemany(put, [(name, fence[name]) for name in document_ids if name in fence and name not in kept])
+    return len(gone)
 
 
 def remove(connection: Sql, documents: Sequence[Live]) -> None:

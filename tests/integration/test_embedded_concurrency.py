@@ -229,7 +229,7 @@ def test_removed_text_is_not_left_in_the_file(folder: Path, store: EmbeddedStore
     secret = "xyzzyplugh"
     store.write(NAME, [stored("secret", f"the word is {secret} here"), numbered(1)])
     store.delete(NAME, [stored("secret").document_id])
-    store.compact(NAME)
+    store.expunge(NAME)
     store.close()
     assert all(secret.encode() not in path.read_bytes() for path in folder.iterdir())
     shutil.copytree(folder, folder.with_name("copy"))
