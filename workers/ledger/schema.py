@@ -151,6 +151,7 @@ run_items = Table(
         sqlite_where=text("outcome = 'pending'"),
         postgresql_where=text("outcome = 'pending'"),
     ),
+    Index("run_items_told", "document_id", sqlite_where=text("detail <> ''"), postgresql_where=text("detail <> ''")),
     sqlite_with_rowid=False,
 )
 
@@ -365,6 +366,28 @@ tallies = Table(
 )
 """What rows that were tidied away had counted, so that the counters of the metrics never fall. `labels` is a JSON list."""
 
+outstanding = Table(
+    "outstanding",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("asked", Integer, nullable=False, default=1),
+    Column("since", Double, nullable=False),
+)
+"""What of a deletion is still to be done, each row once: whoever did it removes the row, if nobody has asked again meanwhile.
+`kind` is tenant, collection, documents (of a collection), cache, pack, index, ledger or redis; see `workers.erasing`."""
+
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("generation", Integer, nullable=False, default=0),
+    Column("at", Double, nullable=False),
+)
+"""What was deleted as a whole and is not to come back with a backup: collections and tenants by their id, indices by their name, no content.
+`generation` is the highest one a collection had; one of the same name begins above it. Single documents have rows of their own."""
+
 
 def _one_of(column: Column[str], *names: str) -> ColumnElement[bool]:
     # SQLite matches a query to a partial index by its text: with bound values it would read every row.
@@ -376,4 +399,5 @@ FINISHED = _one_of(documents.c.status, "done", "skipped", "cancelled")
 OPEN = _one_of(batches.c.status, "queued", "leased")
 OF_SOURCE = documents.c.source_id != literal_column("''")
 ABSENT = documents.c.absence != literal_column("''")
+TOLD = run_items.c.detail != literal_column("''")
 """The conditions of the partial indexes, word for word; a query that asks otherwise does not use them."""

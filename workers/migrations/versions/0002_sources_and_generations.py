@@ -33,6 +33,7 @@ def upgrade() -> None:
     op.add_column("documents", sa.Column("waiting_since", sa.Double(), nullable=True))
     _tables()
     _watching()
+    _removal()
 
 
 def _waiting(*columns: str) -> None:
@@ -65,6 +66,28 @@ def _watching() -> None:
         sa.Column("labels", sa.String(length=255), nullable=False),
         sa.Column("value", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("name", "labels"),
+    )
+
+
+def _removal() -> None:
+    """What of a deletion is still to be done, and what is not to come back with a backup."""
+    told = sa.text("detail <> ''")
+    op.create_index("run_items_told", "run_items", ["document_id"], unique=False, sqlite_where=told, postgresql_where=told)
+    op.create_table(
+        "outstanding",
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("name", sa.String(length=255), nullable=False),
+        sa.Column("asked", sa.Integer(), nullable=False),
+        sa.Column("since", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name"),
+    )
+    op.create_table(
+        "deletions",
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "id"),
     )
 
 
@@ -140,7 +163,8 @@ def downgrade() -> None:
         op.drop_index(name, "documents")
     _waiting("run_id", "stage", "id")
     op.drop_column("batches", "members")
-    for name in ("tallies", "nodes", "sources", "tenants", "generations"):
+    op.drop_index("run_items_told", "run_items")
+    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "tenants", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
