@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 from workers import broker, queues
@@ -186,27 +186,26 @@ return {closed > 0 and s[2] or '', int(math.max(0, closed - now)), int(math.max(
 """
 )
 
-_TIMES_S: Mapping[str, float] = {
-    "KEEP_MOST": rules.KEEP_MOST_S,
-    "KEEP": rules.KEEP_S,
-    "QUIET": rules.QUIET_S,
-    "LEASE": rules.LEASE_S,
-    "PROBE": rules.PROBE_S,
-    "COOL_MOST": rules.COOL_MOST_S,
-    "COOL": rules.COOL_S,
-    "FAILING": rules.FAILING_S,
-    "CLOSED_MOST": rules.CLOSED_MOST_S,
-    "QUOTA": rules.QUOTA_S,
-    "PAUSE_MOST": rules.PAUSE_MOST_S,
-    "PAUSE": rules.PAUSE_S,
-}
-_OTHERS: Mapping[str, float] = {
-    "GROWTH": rules.GROWTH,
-    "SHARE": rules.SHARE,
-    "SMOOTH": rules.SMOOTH,
-    "SLOWEST": rules.SLOWEST,
-    "FAILURES": rules.FAILURES,
-}
+
+def _numbers() -> str:
+    """The numbers of `rules` as Lua's locals, times in microseconds."""
+    times_s = {
+        "KEEP_MOST": rules.KEEP_MOST_S,
+        "KEEP": rules.KEEP_S,
+        "QUIET": rules.QUIET_S,
+        "LEASE": rules.LEASE_S,
+        "PROBE": rules.PROBE_S,
+        "COOL_MOST": rules.COOL_MOST_S,
+        "COOL": rules.COOL_S,
+        "FAILING": rules.FAILING_S,
+        "CLOSED_MOST": rules.CLOSED_MOST_S,
+        "QUOTA": rules.QUOTA_S,
+        "PAUSE_MOST": rules.PAUSE_MOST_S,
+        "PAUSE": rules.PAUSE_S,
+    }
+    others = {"GROWTH": rules.GROWTH, "SHARE": rules.SHARE, "SMOOTH": rules.SMOOTH, "SLOWEST": rules.SLOWEST, "FAILURES": rules.FAILURES}
+    numbers = {name: f"{value * 1e6:.0f}" for name, value in times_s.items()} | {name: repr(value) for name, value in others.items()}
+    return "\n".join(f"local {name} = {value}" for name, value in numbers.items())
 
 
 class Scripts(Protocol):
@@ -225,8 +224,7 @@ class _Script:
     """One script with the numbers of `rules` put before it; times become microseconds."""
 
     def __init__(self, text: str) -> None:
-        numbers = {name: f"{value * 1e6:.0f}" for name, value in _TIMES_S.items()} | {name: repr(value) for name, value in _OTHERS.items()}
-        self.text = "\n".join(f"local {name} = {value}" for name, value in numbers.items() if name in text or name in _HEAD) + text
+        self.text = _numbers() + text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 

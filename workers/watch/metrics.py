@@ -27,7 +27,7 @@ def metrics(runtime: Runtime) -> str:
     _queues(out, stands, runtime)
     _processes(out, runtime)
     totals = metering.totals(runtime.db)
-    _batches(out, totals.tallies)
+    _batches(out, totals.tallies, runtime)
     _attempts(out, totals)
     _models(out, totals)
     _machine(out, totals.tallies, runtime)
@@ -84,7 +84,7 @@ def _processes(out: Exposition, runtime: Runtime) -> None:
     out.one("dujiang_schedules_due", "Schedules that are due and not claimed yet.", due)
 
 
-def _batches(out: Exposition, counted: Tallies) -> None:
+def _batches(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
     def of(name: str) -> dict[tuple[str, ...], float]:
         return {labels: value for (kind, labels), value in counted.items() if kind == name}
 
@@ -95,7 +95,10 @@ def _batches(out: Exposition, counted: Tallies) -> None:
     done = {(stage,): value for (stage, outcome), value in of(tallies.BATCHES).items() if outcome == "done"}
     text = "Seconds that a batch took, by its first stage."
     out.histogram("dujiang_batch_seconds", text, "stage", tallies.SECONDS, of(tallies.WITHIN), done, of(tallies.SPENT))
-    out.gauge("dujiang_breaker_open", "1 while a dependency is left alone because it failed again and again.", ("dependency",), of("breaker_open"))
+    alone = {(name,): value for name, value in runtime.limits.figures().items()}
+    out.gauge("dujiang_breaker_open", "1 while a dependency is left alone, because it failed again and again or said so.", ("dependency",), alone)
+    text = "Times that a process lost Redis and kept limits of its own."
+    out.counter("dujiang_limits_alone_total", text, (), of("limits_alone"))
     openings = of("breaker_openings")
     out.counter(
         "dujiang_breaker_openings_total", "Times that a dependency was left alone.", ("dependency",), folded(openings, CODES) if openings else {}
