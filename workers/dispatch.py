@@ -29,12 +29,14 @@ from workers.views import (
     KeyView,
     Page,
     Principal,
+    RepairView,
     RunView,
     StatusView,
 )
 
 if TYPE_CHECKING:
     from workers.asking import Asking
+    from workers.deleting import Deleting
     from workers.generations import Generations
     from workers.hints import Heard
     from workers.sourcing import Sources
@@ -85,9 +87,7 @@ class Platform:
 
     def delete_collection(self, name: str, *, tenant: str = "default") -> int:
         """Remove a collection with all its documents; returns how many there were. Raises NotFound, Unavailable."""
-        from workers.deleting import Deleting
-
-        return Deleting(self.runtime).collection(name, tenant=tenant)
+        return self.deleting.collection(name, tenant=tenant)
 
     def _collection_view(self, row: CollectionRow) -> CollectionView:
         documents, chunks = browse.totals(self.db, row.id)
@@ -282,11 +282,24 @@ class Platform:
 
     # ------------------------------------------------------------ watching
 
-    def audit(self, collection: str = "", *, tenant: str = "default") -> AuditView:
-        """What the store really holds, beside what the ledger says."""
+    def audit(self, collection: str = "", *, tenant: str = "default", deep: bool = False) -> AuditView:
+        """What store and shelf really hold, beside what the ledger says; `deep` opens every kept output."""
         from workers.audit import audit
 
-        return audit(self.runtime, collection, tenant=tenant)
+        return audit(self.runtime, collection, tenant=tenant, deep=deep)
+
+    def repair(self, collection: str = "", *, tenant: str = "default", deep: bool = False, dry_run: bool = False) -> RepairView:
+        """Mend what an audit finds. Raises NotFound, Unavailable."""
+        from workers.repair import repair
+
+        return repair(self.runtime, collection, tenant=tenant, deep=deep, dry_run=dry_run)
+
+    @property
+    def deleting(self) -> Deleting:
+        """Deletion of whole collections and tenants."""
+        from workers.deleting import Deleting
+
+        return Deleting(self.runtime)
 
     def status(self) -> StatusView:
         from workers.watch import status

@@ -156,6 +156,21 @@ class DeletedView:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairView:
+    """What was mended, or would be."""
+
+    dry_run: bool
+    differences: int
+    begun: int
+    """Documents that workers write again, from kept outputs or from load."""
+    removed: int
+    """Documents that the store held although they answer according to nobody."""
+    orphans: int
+    """Packs that nobody named."""
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TenantView:
     """A tenant's share of the workers beside others."""
 
@@ -228,6 +243,9 @@ class AuditCollection:
     digest: str
     graph_digest: str
     differences: tuple[str, ...]
+    """The first 100 of them, a sentence each."""
+    found: int = 0
+    """How many differences there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,20 @@ class Database:
         with self._typed():
             _upgrade(self.engine)
 
+    def expunge(self) -> bool:
+        """Empty SQLite's log, where removed text may stand until it is written over; False when somebody reads it just now."""
+        if not self.sqlite:
+            return True
+        raw = self.engine.raw_connection()
+        try:
+            cursor = raw.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy = cursor.fetchone()
+            cursor.close()
+        finally:
+            raw.close()
+        return busy is not None and not busy[0]
+
     def close(self) -> None:
         self.engine.dispose()
 
