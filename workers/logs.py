@@ -52,7 +52,7 @@ def bound(**fields: object) -> Generator[None]:
 class Redaction(logging.Filter):
     """Takes secrets out of every record: those of the settings by value, others by shape. What is bound goes in.
 
-    Of a failure that is none of ours only the kind and the lines of code are kept: its words may be those of a document.
+    Of a failure in a stage that is none of ours only the kind and the lines of code are kept: its words may be those of a document.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -66,7 +66,8 @@ class Redaction(logging.Filter):
             if not hasattr(record, name):
                 setattr(record, name, value)
         if record.exc_info and not record.exc_text:
-            record.exc_text = _told(record.exc_info[1])
+            at_work = bool(_BOUND.get())
+            record.exc_text = _told(record.exc_info[1]) if at_work else logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
             record.exc_text = clean(record.exc_text, self._secrets)
         return True

@@ -224,6 +224,16 @@ def test_status_and_doctor_know_the_broker(system: System, broker: Server) -> No
     assert lacks_redis == ("broker_url" in broker.settings), status.degraded
 
 
+def test_queues_of_another_kind_are_refused_with_the_cure(system: System, broker: Server, tmp_path: Path) -> None:
+    if "broker_url" not in broker.settings:
+        pytest.skip("Redis has one kind of queue")
+    other = "classic" if broker.settings["broker_queues"] == "quorum" else "quorum"
+    second = System(tmp_path / "home", **{**broker.settings, "broker_queues": other})
+    with pytest.raises(AssertionError, match=f"queue_of_another_kind: the queue .* is not {other}"):
+        second.start()
+    second.close()
+
+
 def _healthy(system: System):
     status = system.platform.status()
     return status if all(view.consumers for view in status.queues.values()) else None

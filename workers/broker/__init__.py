@@ -50,11 +50,13 @@ def kind(settings: Settings) -> str:
 
 def open_broker(settings: Settings, db: Database) -> Broker:
     """The broker that the settings name; nothing is sent before its first use. Raises BadRequest."""
+    if settings.broker_queues not in ("classic", "quorum"):
+        raise BadRequest(f"there are no {settings.broker_queues!r} queues", hint="DUJIANG_BROKER_QUEUES is classic or quorum.", code="bad_setting")
     if is_redis(settings):
         return RedisBroker(settings)
     from workers.broker.amqp import AmqpBroker
 
-    return AmqpBroker(settings.broker_url, db)
+    return AmqpBroker(settings.broker_url, db, quorum=settings.broker_queues == "quorum")
 
 
 def consumers(broker: Broker, db: Database) -> dict[str, int]:

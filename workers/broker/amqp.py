@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from pipeline.errors import Unavailable
+from pipeline.errors import BadRequest, Unavailable
 from workers import queues
 from workers.broker.protocol import Depth
 from workers.ledger import sweeping
@@ -24,20 +24,37 @@ GONE = 404
 MARK = f"{queues.PREFIX}epoch."
 
 
+def arguments(*, quorum: bool) -> dict[str, str] | None:
+    """How our queues are declared, by whoever declares them."""
+    return {"x-queue-type": "quorum"} if quorum else None
+
+
 class AmqpBroker:
     """One connection, opened at the first question and again after any failure.
 
     The mark is the name of an empty durable queue: two processes may look at once, which a message that one of them takes out would not allow.
     """
 
-    def __init__(self, url: str, db: Database) -> None:
+    def __init__(self, url: str, db: Database, *, quorum: bool = False) -> None:
         self._url, self._db = url, db
+        self._arguments = arguments(quorum=quorum)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 
     def ping(self) -> None:
-        """Raises Unavailable."""
-        self._ask(lambda channel: None)
+        """Declare the queues as the workers will. Raises Unavailable, and BadRequest where one is there already and of another kind."""
+        from amqp.exceptions import PreconditionFailed
+
+        for queue in queues.all_queues():
+            try:
+                self._ask(lambda channel, queue=queue: channel.queue_declare(queue, durable=True, auto_delete=False, arguments=self._arguments))
+            except PreconditionFailed as error:
+                kind = "quorum" if self._arguments else "classic"
+                raise BadRequest(
+                    f"the queue {queue} is there already, and is not {kind}",
+                    hint="A queue cannot change its kind: set DUJIANG_BROKER_QUEUES as it was, or stop the workers and delete the queues dujiang.*.",
+                    code="queue_of_another_kind",
+                ) from error
 
     def depth(self, queue: str) -> int | None:
         """Messages that nobody has been handed; 0 also for a queue that is gone. Raises Unavailable."""
