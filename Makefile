@@ -32,6 +32,7 @@ setup: .venv/.installed
 	@$(PIP) install --no-compile --require-hashes -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import $(STARTED)'
+	@find .venv/lib -path '*/site-packages/pip/*' -name __pycache__ -prune -exec rm -r {} +
 	@touch $@
 
 .venv/.installed-dev: constraints-dev.txt .venv/.installed
