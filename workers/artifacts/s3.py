@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.contracts import Span
-from pipeline.errors import BadRequest, Forbidden, NotFound, PipelineError, Unauthorised, Unavailable, Unsupported
+from pipeline.errors import BadRequest, NotFound, Rejected, Unauthorised, Unavailable, Unsupported
 from workers.artifacts.local import missing
 
 if TYPE_CHECKING:
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1000
 """Packs of one request to delete."""
-_KEYS = "Check DUJIANG_ARTIFACTS_ACCESS_KEY and DUJIANG_ARTIFACTS_SECRET_KEY."
+_KEYS = "Check DUJIANG_ARTIFACTS_ACCESS_KEY and DUJIANG_ARTIFACTS_SECRET_KEY, and what they may do."
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+_REFUSALS = frozenset({"SignatureDoesNotMatch", "InvalidAccessKeyId", "AccessDenied", "ExpiredToken", "InvalidToken", "XAdminUserNotFound"})
+_ROLES = "169.254.169.254"
+"""Where a machine of AWS is asked for its role when no keys are given; elsewhere nobody answers."""
+_FAULTS: Mapping[str, type[Rejected]] = {"no_bucket": NotFound, "artifacts_refused": Unauthorised}
+
+
+class _BeyondEnd(Exception):
+    """A range that begins after the end of its pack."""
 
 
 class Bucket:
@@ -42,7 +54,8 @@ class Bucket:
 
     def put(self, pack: str, parts: Sequence[bytes]) -> None:
         with self._asking(pack) as store:
-            self._obstore.put(store, self._prefix + pack, b"".join(parts))
+            # In parts, it could be left half done, and what S3 then keeps is paid for and never listed.
+            self._obstore.put(store, self._prefix + pack, b"".join(parts), use_multipart=False)
 
     def get(self, pack: str, spans: Sequence[Span]) -> list[bytes]:
         if not spans:
@@ -52,8 +65,8 @@ class Bucket:
             with self._asking(pack) as store:
                 found = self._obstore.get_ranges(store, path, starts=[start for start, _ in spans], ends=[end for _, end in spans])
                 return [bytes(piece) for piece in found]
-        except Unavailable:
-            # A range beyond the end is refused as a whole: what is there is read, and whoever asked says what is missing.
+        except _BeyondEnd:
+            # One range beyond the end refuses them all: what is there is read, and whoever asked says what is missing.
             with self._asking(pack) as store:
                 whole = bytes(self._obstore.get(store, path).bytes())
             return [whole[start:end] for start, end in spans]
@@ -85,11 +98,15 @@ class Bucket:
                 continue
 
     def check(self) -> None:
+        probe = f"check/{secrets.token_hex(8)}.pack"
         try:
-            with self._asking("") as store:
-                next(self._obstore.list(store, prefix=self._prefix or None), None)
-        except NotFound:
-            raise self._no_bucket() from None
+            next(self.packs(), None)
+            self.put(probe, [b"0"])
+            self.remove([probe])
+        except Unavailable as error:
+            # While documents are under way these are waited out; whoever starts, or asks, is told whose fault it is.
+            kind = _FAULTS.get(error.code)
+            raise kind(error.detail, hint=error.hint, code=error.code) if kind else error from None
 
     def _store(self) -> S3Store:
         """Made anew after a fork: its threads do not survive one."""
@@ -119,27 +136,26 @@ class Bucket:
 
         try:
             yield self._store()
-        except FileNotFoundError as error:
-            raise (self._no_bucket() if "NoSuchBucket" in str(error) else missing(pack)) from None
-        except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
-            raise self._refused(error) from None
         except (exceptions.BaseError, OSError) as error:
-            text = str(error)
-            if any(word in text for word in ("403", "401", "SignatureDoesNotMatch", "InvalidAccessKeyId", "AccessDenied")):
-                raise self._refused(error) from None
-            if "NoSuchBucket" in text:
-                raise self._no_bucket() from None
-            raise Unavailable(
-                f"the artifact store at {self.where} does not answer",
-                dependency=True,
-                hint="Start it, or correct DUJIANG_ARTIFACTS_ENDPOINT.",
-                code="artifacts_unavailable",
-            ) from None
+            raise self._trouble(str(error), pack) from None
 
-    def _no_bucket(self) -> NotFound:
-        return NotFound(f"there is no bucket {self._bucket!r}", hint="Create it, or correct DUJIANG_ARTIFACTS_URL.", code="no_bucket")
+    def _trouble(self, text: str, pack: str) -> Exception:
+        """By the code that S3 answers with: the library has classes for some of them, and other ones for listings."""
+        found, status = _CODE.search(text), _STATUS.search(text)
+        code = found[1] if found else ""
+        number = int(status[1]) if status else 0
+        if number == 416:
+            return _BeyondEnd()
+        if code == "NoSuchBucket":
+            return self._away("is not there", f"Create the bucket {self._bucket!r}, or correct DUJIANG_ARTIFACTS_URL.", "no_bucket")
+        if code == "NoSuchKey" or (number == 404 and not code):
+            return missing(pack)
+        if number in (401, 403) or code in _REFUSALS:
+            return self._away("refuses these credentials", _KEYS, "artifacts_refused")
+        if not self._settings.artifacts_access_key and _ROLES in text:
+            return self._away("is given no credentials", _KEYS, "artifacts_refused")
+        said = f"answers with {code or number}" if number else "does not answer"
+        return self._away(said, "Start it, or correct DUJIANG_ARTIFACTS_ENDPOINT or DUJIANG_ARTIFACTS_REGION.", "artifacts_unavailable")
 
-    def _refused(self, error: Exception) -> PipelineError:
-        denied = "AccessDenied" in str(error) or type(error).__name__ == "PermissionDeniedError"
-        kind = Forbidden if denied else Unauthorised
-        return kind(f"{self.where} refuses these credentials", hint=_KEYS, code="artifacts_refused")
+    def _away(self, what: str, hint: str, code: str) -> Unavailable:
+        return Unavailable(f"the artifact store at {self.where} {what}", dependency=True, hint=hint, code=code)
