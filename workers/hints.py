@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from pipeline.errors import NotFound
 from pipeline.identity import document_id
 from pipeline.load import connectors
-from workers.fetching import key_of, scope_of, spec_of
+from workers.fetching import key_of, spec_of
 from workers.ledger import catalog, hinted, sources
 from workers.runtime import Runtime
 
@@ -56,9 +56,8 @@ def hear(runtime: Runtime, source_id: str, headers: Mapping[str, str], body: byt
     ids = [document_id(row.tenant, collection.name, key_of(row.name, key)) for key in _plain(keys)]
     looked_at, unknown = hinted.again(runtime.db, row, collection, ids)
     if unknown:
-        config = scope_of(row)
         with runtime.db.write() as connection:
-            sources.open_sync(connection, row, runtime.db.now(connection), full=False, config=config)
+            sources.open_sync(connection, row, runtime.db.now(connection), full=False)
     return Heard(answer, looked_at)
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from sqlalchemy import select, update
 
-from pipeline.errors import BadRequest, PipelineError
-from workers.fetching import scope_of
+from pipeline.errors import BadRequest
 from workers.ledger import sources
 from workers.ledger.engine import Database
 from workers.ledger.schema import sources as table
 from workers.ledger.sources import SourceRow
 
-log = logging.getLogger("dujiang.schedule")
 MAX_JITTER_S = 86400.0
 
 
@@ -73,11 +70,7 @@ def due(db: Database, now: float | None = None) -> list[int]:
         row = sources.by_id(db, source_id)
         if row is None or row.next_at is None or row.next_at > moment:
             continue
-        try:
-            run = _take(db, row, moment)
-        except PipelineError as error:
-            log.warning("a source was not begun on time", extra={"source": row.name, "code": error.code})
-            continue
+        run = _take(db, row, moment)
         if run is not None:
             opened.append(run)
     return opened
@@ -89,4 +82,4 @@ def _take(db: Database, row: SourceRow, now: float) -> int | None:
         taken = connection.execute(update(table).where(table.c.id == row.id, table.c.next_at == row.next_at).values(next_at=upcoming))
         if taken.rowcount != 1 or row.paused or sources.under_way(connection, row.id) is not None:
             return None
-        return sources.open_sync(connection, row, now, full=False, config=scope_of(row))
+        return sources.open_sync(connection, row, now, full=False)

@@ -12,7 +12,7 @@ from pipeline.errors import BadRequest, Cancelled, Conflict, PipelineError
 from pipeline.load import connectors
 from pipeline.load.connectors import SourceKind
 from workers import collecting, schedule, sealing, withdrawal
-from workers.fetching import scope_of, spec_of
+from workers.fetching import spec_of
 from workers.ledger import absence, browse, catalog, control, sources
 from workers.ledger.sources import STOPPED, SourceRow
 from workers.runtime import Runtime
@@ -165,9 +165,8 @@ class Sources:
                 code="source_paused",
             )
         self._there(row)
-        config = scope_of(row)
         with self._runtime.db.write() as connection:
-            run_id = sources.open_sync(connection, row, self._runtime.db.now(connection), full=full, config=config)
+            run_id = sources.open_sync(connection, row, self._runtime.db.now(connection), full=full)
         return browse.run(self._runtime.db, browse.run_name(run_id))
 
     def pause(self, name: str, *, tenant: str = "default") -> SourceView:

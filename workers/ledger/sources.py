@@ -157,8 +157,10 @@ def under_way(connection: Connection, source_id: str) -> int | None:
     return connection.scalar(query.limit(1))
 
 
-def open_sync(connection: Connection, row: SourceRow, now: float, *, full: bool, config: str) -> int:
+def open_sync(connection: Connection, row: SourceRow, now: float, *, full: bool) -> int:
     """A run whose listing somebody will claim, or the one that is under way: a slow run is never overlapped."""
+    # One at a time, and over what the last listing left: the row may have changed since it was read.
+    row = _row(connection.execute(select(sources).where(sources.c.id == row.id).with_for_update()).one())
     present = under_way(connection, row.id)
     if present is not None:
         return present
@@ -180,8 +182,10 @@ def open_sync(connection: Connection, row: SourceRow, now: float, *, full: bool,
         ).scalar_one()
     )
     before = progress(row)
-    since = before.since if config == before.config and not full else None
-    begun = Progress(run_id, config, full, {} if since is None else {"since": since}, complete=before.complete, listed_under=before.listed_under)
+    since = None if full else before.since
+    # Whoever lists sees whether the options that say what is listed were changed since, and then begins from nothing.
+    mark: Json = {} if since is None else {"since": since}
+    begun = Progress(run_id, before.config, full, mark, complete=before.complete, listed_under=before.listed_under)
     connection.execute(
         update(sources)
         .where(sources.c.id == row.id)
