@@ -252,6 +252,6 @@ def test_quorum_queues_carry_a_run_through_a_crash_and_queues_of_another_kind_ar
         quorum.crash()
         assert system.counts(system.finish(run, 90.0)) == undisturbed
     classic = System(tmp_path / "classic", **given, **{**quorum.settings, "broker_queues": "classic"})
-    with pytest.raises(AssertionError, match="queue_of_another_kind: the queue .* is not classic"):
+    with pytest.raises(AssertionError, match=r"queue_of_another_kind: the queue .* is not classic"):
         classic.start()
     classic.close()
