@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipeline.contracts import StoreAudit
-from pipeline.errors import Malformed, NotFound
+from pipeline.errors import NotFound, Rejected
 from pipeline.identity import index_name
 from workers.collecting import check_store
 from workers.ledger import browse, catalog, consistency, refs
@@ -15,6 +15,8 @@ from workers.runtime import Runtime
 from workers.views import AuditCollection, AuditView
 
 SHOWN = 100
+SLICE = 100
+"""Outputs read at once."""
 EMPTY_DIGEST = ""
 
 
@@ -100,11 +102,9 @@ def _shelf(runtime: Runtime, row: CollectionRow, found: Findings, *, deep: bool)
 
 
 def _damaged(runtime: Runtime, wanted: list[Ref]) -> Iterator[Ref]:
-    for ref in wanted:
-        try:
-            runtime.artifacts.read([ref])
-        except (NotFound, Malformed):
-            yield ref
+    for start in range(0, len(wanted), SLICE):
+        part = wanted[start : start + SLICE]
+        yield from (ref for ref, outcome in zip(part, runtime.artifacts.each(part), strict=True) if isinstance(outcome, Rejected))
 
 
 def _ledger(runtime: Runtime, row: CollectionRow, found: Findings) -> None:

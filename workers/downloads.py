@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.contracts import SourceItem, Stage
-from pipeline.errors import BrokenContract, Forbidden, PipelineError, Unchanged
+from pipeline.errors import BrokenContract, Forbidden, Rejected, Unchanged
 from workers.desk import Desk, Item
 from workers.ledger import refs
 from workers.ledger.scans import VALIDATORS
@@ -44,7 +44,7 @@ def _live(desk: Desk, item: Item) -> bytes | None:
     kept = refs.of(desk.tools.db, Stage.LOAD, {work.document_id: work.live_version}).get(work.document_id)
     try:
         return desk.tools.artifacts.read([kept])[0] if kept is not None else None
-    except PipelineError:
+    except Rejected:
         return None
 
 

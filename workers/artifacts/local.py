@@ -15,6 +15,8 @@ from pipeline.errors import NotFound, Unavailable
 class Folder:
     """A `Shelf` on this machine, or on a disk that hosts share."""
 
+    distant = False
+
     def __init__(self, path: str) -> None:
         self.folder = Path(path)
         self.where = str(self.folder)

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline import zstd
 from pipeline.contracts import Span, Stage
-from pipeline.errors import Malformed
+from pipeline.errors import Malformed, NotFound, Rejected
 from workers.ledger.work import Ref
 
 RAW, ZSTD = b"\x00", b"\x01"
 SMALL = 256
 """Shorter payloads are not worth compressing."""
+AT_ONCE = 8
+"""Packs read at the same time from a distant shelf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Shelf(Protocol):
 
     where: str
     """For messages: no credentials in it."""
+    distant: bool
+    """Whether several packs are read sooner at the same time than one after the other."""
 
     def put(self, pack: str, parts: Sequence[bytes]) -> None:
         """Write a pack durably, in place of one of the same name. Raises Unavailable."""
@@ -89,14 +94,35 @@ class Artifacts:
 
     def read(self, refs: Sequence[Ref]) -> list[bytes]:
         """Payloads in the order of `refs`; each pack is opened once. Raises NotFound, Malformed, Unavailable."""
-        found: dict[int, bytes] = {}
+        found: list[bytes] = []
+        for outcome in self.each(refs):
+            if isinstance(outcome, Rejected):
+                raise outcome
+            found.append(outcome)
+        return found
+
+    def each(self, refs: Sequence[Ref]) -> list[bytes | Rejected]:
+        """Payloads in the order of `refs`, or why one is not there: NotFound, Malformed. Raises Unavailable."""
         by_pack: dict[str, list[int]] = {}
         for position, ref in enumerate(refs):
             by_pack.setdefault(ref.pack, []).append(position)
-        for pack, positions in by_pack.items():
-            pieces = self.shelf.get(pack, [(refs[position].start, refs[position].start + refs[position].length) for position in positions])
-            for position, piece in zip(positions, pieces, strict=True):
-                found[position] = _decode(piece, refs[position])
+
+        def one(pack: str) -> list[bytes | Rejected]:
+            wanted = [refs[position] for position in by_pack[pack]]
+            try:
+                pieces = self.shelf.get(pack, [(ref.start, ref.start + ref.length) for ref in wanted])
+            except NotFound as error:
+                return [error] * len(wanted)
+            return [_outcome(piece, ref) for piece, ref in zip(pieces, wanted, strict=True)]
+
+        found: dict[int, bytes | Rejected] = {}
+        if self.shelf.distant and len(by_pack) > 1:
+            with ThreadPoolExecutor(min(len(by_pack), AT_ONCE), "artifacts") as threads:
+                outcomes = list(threads.map(one, by_pack))
+        else:
+            outcomes = list(map(one, by_pack))
+        for positions, pieces in zip(by_pack.values(), outcomes, strict=True):
+            found.update(zip(positions, pieces, strict=True))
         return [found[position] for position in range(len(refs))]
 
     def rewrite(self, pack: str, keep: Sequence[Ref], name: str) -> list[Ref]:
@@ -132,6 +158,13 @@ class Artifacts:
 def _whole(data: bytes, ref: Ref) -> None:
     if len(data) != ref.length or not data:
         raise Malformed(f"artifact pack {ref.pack} is shorter than the ledger says", hint="Ingest the document again.", code="artifact_truncated")
+
+
+def _outcome(data: bytes, ref: Ref) -> bytes | Rejected:
+    try:
+        return _decode(data, ref)
+    except Malformed as error:
+        return error
 
 
 def _decode(data: bytes, ref: Ref) -> bytes:

@@ -38,6 +38,8 @@ class _BeyondEnd(Exception):
 class Bucket:
     """A `Shelf` in a bucket below a prefix. A write is one request, so a pack is there whole or not at all."""
 
+    distant = True
+
     def __init__(self, bucket: str, prefix: str, settings: Settings) -> None:
         try:
             import obstore
@@ -109,10 +111,12 @@ class Bucket:
             raise kind(error.detail, hint=error.hint, code=error.code) if kind else error from None
 
     def _store(self) -> S3Store:
-        """Made anew after a fork: its threads do not survive one."""
+        """Raises RuntimeError after a fork: the library's threads do not survive one, and whoever asked would wait for ever."""
         with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
+            if self._made is None:
                 self._made = (os.getpid(), self._open())
+            if self._made[0] != os.getpid():
+                raise RuntimeError("artifacts in S3 were used before this process was forked; open them in each process")
             return self._made[1]
 
     def _open(self) -> S3Store:
@@ -147,7 +151,7 @@ class Bucket:
         if number == 416:
             return _BeyondEnd()
         if code == "NoSuchBucket":
-            return self._away("is not there", f"Create the bucket {self._bucket!r}, or correct DUJIANG_ARTIFACTS_URL.", "no_bucket")
+            return self._away(f"has no bucket {self._bucket!r}", "Create it, or correct DUJIANG_ARTIFACTS_URL.", "no_bucket")
         if code == "NoSuchKey" or (number == 404 and not code):
             return missing(pack)
         if number in (401, 403) or code in _REFUSALS:
