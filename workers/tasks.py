@@ -35,12 +35,15 @@ class Crew:
         self._settings, self._app, self._node = settings, app, node
         self._lock = threading.Lock()
         self._made: tuple[int, Runtime, Feeder] | None = None
+        self._inherited: tuple[int, Runtime, Feeder] | None = None
         self._fed_at = self._said_at = float("-inf")
 
     def here(self) -> tuple[Runtime, Feeder]:
         """This process's runtime and feeder."""
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
+                # A connection that another process opened is not ours to close, and so must not be forgotten either.
+                self._inherited = self._made
                 runtime = Runtime(self._settings, node=self._node)
                 self._made = (os.getpid(), runtime, make_feeder(runtime, self._app))
             return self._made[1], self._made[2]
@@ -141,9 +144,13 @@ def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> Non
 
 def _announce(crew: Crew, node: str, served: tuple[str, ...], stop: threading.Event) -> None:
     db = crew.here()[0].db
+    # A child that is forked in the middle of a write would inherit the locks that SQLite holds for it, and wait for them for ever.
+    writing = threading.Lock()
+    os.register_at_fork(before=writing.acquire, after_in_parent=writing.release, after_in_child=writing.release)
     while True:
         try:
-            nodes.announce(db, node, "worker", os.getpid(), served)
+            with writing:
+                nodes.announce(db, node, "worker", os.getpid(), served)
         except Unavailable:
             log.warning("node not announced", extra={"node": node})
         if stop.wait(nodes.EVERY_S):
