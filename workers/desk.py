@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from pipeline.contracts import Chunk, ParsedDocument, RawDocument, SourceItem, Stage, Vectors
-from pipeline.errors import Malformed, NotFound, PipelineError
+from pipeline.errors import NotFound, PipelineError, Rejected
 from pipeline.protocols import Chunker, Embedder, Store
 from workers import verdict
 from workers.artifacts import Artifacts, Entry
@@ -161,14 +160,11 @@ class Desk:
         """Document id → its output of a stage, where this version has one that can be read."""
         if not items:
             return {}
-        if self._stored is None:
-            self._stored = references.of_batch(self.tools.db, self.batch.id, _NEEDED[self.batch.stages[0]])
-        found: dict[str, bytes] = {}
-        for item in items:
-            ref = self._stored.get((stage, item.work.document_id))
-            with suppress(PipelineError):
-                found |= {item.work.document_id: self.tools.artifacts.read([ref])[0]} if ref is not None else {}
-        return found
+        stored = self._places()
+        present = [item for item in items if (stage, item.work.document_id) in stored]
+        outcomes = self._read([stored[stage, item.work.document_id] for item in present])
+        pairs = zip(present, outcomes, strict=True)
+        return {item.work.document_id: outcome for item, outcome in pairs if not isinstance(outcome, Rejected)}
 
     def fetch(self, stage: Stage, items: Sequence[Item], use: Callable[[Item, bytes], None]) -> None:
         """Hand each item its output of an earlier stage. Where that is gone or damaged, the document starts again from load."""
@@ -182,9 +178,7 @@ class Desk:
                 self._restart(item)
 
     def _payloads(self, stage: Stage, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
-        if self._stored is None:
-            self._stored = references.of_batch(self.tools.db, self.batch.id, _NEEDED[self.batch.stages[0]])
-        found = {name: ref for (of, name), ref in self._stored.items() if of is stage}
+        found = {name: ref for (of, name), ref in self._places().items() if of is stage}
         present: list[Item] = []
         for item in items:
             if item.work.document_id in found:
@@ -193,20 +187,31 @@ class Desk:
             else:
                 self.fail(item, stage, NotFound(f"the {stage.value} artifact of {item.work.key} is missing", code="artifact_missing"))
                 self._restart(item)
-        try:
-            return list(zip(present, self.tools.artifacts.read([found[item.work.document_id] for item in present]), strict=True))
-        except (NotFound, Malformed):
-            return self._one_by_one(stage, present, found)
-
-    def _one_by_one(self, stage: Stage, items: Sequence[Item], found: Mapping[str, Ref]) -> list[tuple[Item, bytes]]:
         pairs: list[tuple[Item, bytes]] = []
-        for item in items:
-            try:
-                pairs.append((item, self.tools.artifacts.read([found[item.work.document_id]])[0]))
-            except (NotFound, Malformed) as error:
-                self.fail(item, stage, error)
+        for item, outcome in zip(present, self._read([found[item.work.document_id] for item in present]), strict=True):
+            if isinstance(outcome, Rejected):
+                self.fail(item, stage, outcome)
                 self._restart(item)
+            else:
+                pairs.append((item, outcome))
         return pairs
+
+    def _places(self) -> dict[tuple[Stage, str], Ref]:
+        if self._stored is None:
+            self._stored = references.of_batch(self.tools.db, self.batch.id, _NEEDED[self.batch.stages[0]])
+        return self._stored
+
+    def _read(self, refs: Sequence[Ref]) -> list[bytes | Rejected]:
+        """Outputs, or why one is not there. A deletion may have written a pack anew since its place was looked up; the ledger then knows where."""
+        outcomes = self.tools.artifacts.each(refs)
+        lost = [position for position, outcome in enumerate(outcomes) if isinstance(outcome, Rejected)]
+        if lost:
+            self._stored = None
+        for position in lost:
+            now = self._places().get((refs[position].stage, refs[position].document_id))
+            if now is not None and now != refs[position]:
+                outcomes[position] = self.tools.artifacts.each([now])[0]
+        return outcomes
 
     def _restart(self, item: Item) -> None:
         work = item.work

@@ -13,7 +13,19 @@ from pipeline import index as indexing
 from pipeline import parse as parsing
 from pipeline.chunk import packed as packed_chunks
 from pipeline.contracts import EmbeddedChunks, IndexedDocument, SourceItem, Stage, Vectors
-from pipeline.errors import BrokenContract, Forbidden, Malformed, NotFound, PipelineError, Retryable, Superseded, Unauthorised, Unchanged, Unsupported
+from pipeline.errors import (
+    BrokenContract,
+    Forbidden,
+    Malformed,
+    NotFound,
+    PipelineError,
+    Rejected,
+    Retryable,
+    Superseded,
+    Unauthorised,
+    Unchanged,
+    Unsupported,
+)
 from pipeline.load import files as loading
 from pipeline.parse import packed as packed_documents
 from pipeline.protocols import Embedder, Piecewise
@@ -23,7 +35,7 @@ from workers.desk import Desk, Item
 from workers.downloads import download
 from workers.ledger import batches
 from workers.ledger import refs as references
-from workers.ledger.work import Ref, Spent
+from workers.ledger.work import Spent
 
 CHUNK_VERSION = 1
 EMBED_VERSION = 1
@@ -73,8 +85,8 @@ def parse(desk: Desk) -> None:
     for key, item in keys.items():
         item.keys[Stage.PARSE] = key
     found = desk.reuse(keys, Stage.PARSE)
-    for key, ref in found.items():
-        desk.each(Stage.PARSE, [keys[key]], lambda item, ref=ref: _reload(desk, item, ref))
+    for key, outcome in zip(found, desk.tools.artifacts.each(list(found.values())), strict=True):
+        desk.each(Stage.PARSE, [keys[key]], lambda item, outcome=outcome: _reload(desk, item, outcome))
     fresh = [item for item in desk.alive() if item.parsed is None]
     entries: list[Entry] = []
     for options, group in _by_options(fresh).items():
@@ -119,10 +131,12 @@ def _parse_key(desk: Desk, item: Item) -> str:
     return identity.artifact_key(desk.batch.collection.tenant, item.source_hash, Stage.PARSE, parsing.VERSION, options)
 
 
-def _reload(desk: Desk, item: Item, ref: Ref) -> None:
+def _reload(desk: Desk, item: Item, outcome: bytes | Rejected) -> None:
     """Take what was parsed before; where that is gone or damaged, the bytes are in hand and are parsed anew."""
     try:
-        item.parsed = packed_documents.load(desk.tools.artifacts.read([ref])[0])
+        if isinstance(outcome, Rejected):
+            raise outcome
+        item.parsed = packed_documents.load(outcome)
     except (NotFound, Malformed, BrokenContract):
         desk.refs = [kept for kept in desk.refs if kept.document_id != item.work.document_id or kept.stage is not Stage.PARSE]
 
@@ -194,10 +208,12 @@ def _known_vectors(desk: Desk, revision: str) -> dict[str, Vectors]:
     if not live and not returning:
         return known
     found = [*references.of(desk.tools.db, Stage.EMBED, live).values(), *references.newest(desk.tools.db, Stage.EMBED, returning)]
-    for ref in found:
+    for outcome in desk.tools.artifacts.each(found):
         try:
-            stored = packed_vectors.load(desk.tools.artifacts.read([ref])[0])
-        except PipelineError:
+            if isinstance(outcome, Rejected):
+                raise outcome
+            stored = packed_vectors.load(outcome)
+        except Rejected:
             continue  # asked for anew, which costs money but loses nothing
         if stored.revision == revision:
             known.update(zip(stored.hashes, stored.vectors, strict=True))
