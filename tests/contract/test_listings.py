@@ -10,7 +10,9 @@ import pytest
 from pipeline.errors import BadRequest, Conflict, NotFound, Unsupported
 from tests.simulators.shelf import Shelf, filled
 from tests.sourced import Bench, plugged
-from workers.ledger import absence, sources
+from workers.ledger import absence, scans, sources
+from workers.ledger.intake import Submission
+from workers.ledger.scans import Found
 
 MANY = [f"page-{number:03}" for number in range(60)]
 
@@ -124,6 +126,22 @@ def test_a_source_is_claimed_by_one_alone_until_its_lease_ends(bench: Bench, tmp
     second = sources.claim(db, "b:1:1", lease_s=60.0)
     assert second is not None
     assert not sources.beat(db, first, lease_s=60.0) and sources.beat(db, second, lease_s=60.0)
+
+
+def test_who_lost_the_claim_writes_nothing_any_more(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples")
+    run = bench.sources.sync("shelf")
+    db = bench.runtime.db
+    late = sources.claim(db, "a:1:1", lease_s=60.0)
+    assert late is not None and sources.freed(db, "a:") == 1
+    now = sources.claim(db, "b:1:1", lease_s=60.0)
+    assert now is not None
+    found = [Found(Submission("d-1", "shelf:apples", "apples"), "r1", "main")]
+    assert not scans.take(db, late, found, {}, sources.progress(late.source), lease_s=60.0)
+    assert not scans.close(db, late, sources.progress(late.source), finished=True)
+    assert bench.platform.run(run.run_id).discovered == 0
+    assert scans.take(db, now, found, {}, sources.progress(now.source), lease_s=60.0)
+    assert bench.platform.run(run.run_id).discovered == 1
 
 
 def test_a_paused_source_hands_its_listing_back_and_goes_on_when_resumed(bench: Bench, tmp_path: Path) -> None:
