@@ -164,6 +164,6 @@ def _away(engine: Engine, error: DBAPIError) -> Unavailable:
     return Unavailable(
         f"the ledger at {where} does not answer: {reason}",
         dependency=True,
-        hint="Start the database, or correct DUJIANG_LEDGER_URL.",
+        hint="Free some space; what waits goes on by itself." if "is full" in reason else "Start the database, or correct DUJIANG_LEDGER_URL.",
         code="ledger_unavailable",
     )
