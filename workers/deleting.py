@@ -1,78 +1,165 @@
-"""Deletion of a document, a collection, a tenant: first from sight, then from the store, the caches, the shelf and the ledger's text.
+"""Deletion of documents, a collection, a tenant: noted first, then out of the store, the ledger's text, the caches, and down to the bytes.
 
-Killed at any line, it is finished by the housekeeping.
+Each part is a row of `outstanding` until it is done: killed at any line, or while a server is away, it is finished by the housekeeping.
 """
 
 from __future__ import annotations
 
-from pipeline.errors import NotFound
-from workers import withdrawal
-from workers.ledger import catalog, generations, removal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from pipeline.errors import NotFound, PipelineError, Unavailable
+from workers import erasing, withdrawal
+from workers.collecting import check_store
+from workers.ledger import catalog, outstanding, removal
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import DeletedView
 
 
 class Deleting:
-    """Safe for threads."""
+    """Safe for threads. Nothing is visible any more when a call returns, unless the view says that the store could not be reached.
+
+    Every call takes `dry_run`, to be told what it would take, and `erase`: False leaves the bytes in files to the housekeeping, so that
+    many deletions cost one merge of the index.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._db = runtime.db
 
-    def collection(self, name: str, *, tenant: str = "default") -> int:
-        """Remove a collection with all its documents; returns how many there were.
+    def documents(self, collection: str, ids: Sequence[str], *, tenant: str = "default", dry_run: bool = False, erase: bool = True) -> DeletedView:
+        """Remove documents. Raises NotFound when one of them is not there: then none is removed."""
+        row = catalog.find(self._db, tenant, collection)
+        check_store(self._runtime, row)
+        lacking = sorted(set(ids) - removal.present(self._db, row.id, ids))
+        if lacking:
+            hint = "`dujiang documents list` shows those there are."
+            raise NotFound(f"collection {collection!r} has no document {lacking[0]!r}", hint=hint, code="document_not_found")
+        number, chunks = removal.count(self._db, row.id, ids)
+        if not dry_run:
+            with suppress(Unavailable):  # it is noted in the ledger, and the view says so
+                withdrawal.remove(self._runtime, row, list(dict.fromkeys(ids)))
+        return self._view((), number, chunks, dry_run=dry_run, erase=erase)
 
-        Raises NotFound; Unavailable, when it is gone from sight already and the rest is done later.
-        """
+    def collection(self, name: str, *, tenant: str = "default", dry_run: bool = False, erase: bool = True) -> DeletedView:
+        """Remove a collection with all its documents. Raises NotFound."""
         row = catalog.find(self._db, tenant, name)
-        removal.begin(self._db, row.id)
-        number = removal.detach_collection(self._db, row.id)
-        finish_collection(self._runtime, row)
-        return number
+        check_store(self._runtime, row)
+        number, chunks = removal.count(self._db, row.id)
+        if not dry_run:
+            removal.begin(self._db, row)
+            with suppress(Unavailable):
+                _collections(self._runtime, removal.half_deleted(self._db, collection_id=row.id))
+        return self._view((name,), number, chunks, dry_run=dry_run, erase=erase)
 
     def planned(self, tenant: str) -> DeletedView:
-        """What a deletion of a tenant would take. Raises NotFound."""
+        """What a deletion of a tenant would take."""
+        return self.tenant(tenant, dry_run=True)
+
+    def tenant(self, tenant: str, *, dry_run: bool = False, erase: bool = True) -> DeletedView:
+        """Remove a tenant: collections, documents, sources, runs, keys, weight. Safe to repeat."""
         rows = catalog.every(self._db, tenant)
-        return DeletedView(tuple(row.name for row in rows), sum(len(removal.present(self._db, row.id)) for row in rows))
+        for row in rows:
+            check_store(self._runtime, row)
+        counts = [removal.count(self._db, row.id) for row in rows]
+        if not dry_run:
+            removal.begin_tenant(self._db, tenant)
+            with suppress(Unavailable):
+                _tenant(self._runtime, tenant)
+        names = tuple(row.name for row in rows)
+        return self._view(names, sum(one for one, _ in counts), sum(chunks for _, chunks in counts), dry_run=dry_run, erase=erase)
 
-    def tenant(self, tenant: str) -> DeletedView:
-        """Remove a tenant: collections, documents, sources, runs, keys, weight. Safe to repeat. Raises Unavailable: then ask again."""
-        rows = catalog.every(self._db, tenant)
-        documents = sum(self.collection(row.name, tenant=tenant) for row in rows)
-        for row in self._half_done(tenant):
-            finish_collection(self._runtime, row)
-        removal.forget_tenant(self._db, tenant)
-        return DeletedView(tuple(row.name for row in rows), documents)
-
-    def _half_done(self, tenant: str) -> list[CollectionRow]:
-        return [row for row in removal.unfinished(self._db)[0] if row.tenant == tenant]
+    def _view(self, names: tuple[str, ...], documents: int, chunks: int, *, dry_run: bool, erase: bool) -> DeletedView:
+        if dry_run:
+            return DeletedView(names, documents, chunks, True)
+        left = erasing.erase(self._runtime) if erase else erasing.left(self._runtime)
+        return DeletedView(names, documents, chunks, False, left)
 
 
-def finish_collection(runtime: Runtime, row: CollectionRow) -> None:
-    """What is left to do once nobody sees a collection any more. Safe to repeat. Raises Unavailable."""
-    store = runtime.open_store(runtime.settings.store_url, writer=True)
-    for index in generations.indices(runtime.db, row):
+def finish(runtime: Runtime, *, patience_s: float = 0.0) -> int:
+    """Go on with deletions that were begun, by whomever; returns how many were looked at. Raises Unavailable when the ledger is away.
+
+    Args:
+        patience_s: leave those alone that were begun within that time: somebody is at it.
+    """
+    with runtime.db.read() as connection:
+        before = runtime.db.now(connection) - patience_s
+    chores = [chore for chore in outstanding.listed(runtime.db, *_STEPS) if chore.since <= before]
+    for chore in chores:
         try:
-            store.drop(index)
-        except NotFound:
-            continue
-    withdrawal.purge(runtime, row)
-    packs = removal.packs_of(runtime.db, row.id)
-    removal.forget_collection(runtime.db, row.id)
-    removal.drop_packs(runtime.db, runtime.artifacts, packs)
-    catalog.remove(runtime.db, row.id)
+            _STEPS[chore.kind](runtime, chore.name)
+        except PipelineError:
+            continue  # it stays in the ledger, and comes again
+    return len(chores)
 
 
-def finish(runtime: Runtime) -> int:
-    """Go on with deletions whose begetter is gone; returns how many collections and documents. Raises Unavailable."""
-    rows, documents = removal.unfinished(runtime.db)
+def due(runtime: Runtime) -> bool:
+    """A cheap look: is there a deletion that nobody has finished for a while?"""
+    with runtime.db.read() as connection:
+        now = runtime.db.now(connection)
+    found = outstanding.listed(runtime.db)
+    return any(chore.since <= now - (removal.PATIENCE_S if chore.kind in _STEPS else erasing.SETTLE_S) for chore in found)
+
+
+def catch_up(runtime: Runtime) -> None:
+    """Do what is `due`. A server that is away leaves it to the next call."""
+    with suppress(Unavailable):
+        finish(runtime, patience_s=removal.PATIENCE_S)
+        with runtime.db.read() as connection:
+            before = runtime.db.now(connection) - erasing.SETTLE_S
+        erasing.erase(runtime, before=before)
+
+
+def drop_late(runtime: Runtime) -> list[str]:
+    """Remove indices of deleted collections that somebody who came late, or a backup, has made again. Raises Unavailable."""
+    store = runtime.open_store(runtime.settings.store_url, writer=True)
+    found = sorted(removal.dropped_indices(runtime.db) & set(store.collections()))
+    for name in found:
+        store.drop(name)
+    return found
+
+
+def _tenant(runtime: Runtime, tenant: str) -> None:
+    for row in catalog.every(runtime.db, tenant):
+        with suppress(NotFound):  # somebody else is deleting it
+            removal.begin(runtime.db, row)
+    _collections(runtime, removal.half_deleted(runtime.db, tenant=tenant))
+    for chore in outstanding.listed(runtime.db, outstanding.TENANT):
+        if chore.name == tenant:
+            removal.forget_tenant(runtime.db, chore)
+
+
+def _collection(runtime: Runtime, collection_id: str) -> None:
+    found = removal.half_deleted(runtime.db, collection_id=collection_id)
+    _collections(runtime, found)
+    if not found:
+        for chore in outstanding.listed(runtime.db, outstanding.COLLECTION):
+            if chore.name == collection_id:
+                outstanding.done(runtime.db, chore)
+
+
+def _collections(runtime: Runtime, rows: Sequence[CollectionRow]) -> None:
+    store = runtime.open_store(runtime.settings.store_url, writer=True)
     for row in rows:
-        finish_collection(runtime, row)
-    by_collection: dict[str, list[str]] = {}
-    for collection_id, document_id in documents:
-        by_collection.setdefault(collection_id, []).append(document_id)
-    known = {row.id: row for row in catalog.every(runtime.db)}
-    for collection_id, ids in by_collection.items():
-        withdrawal.finish(runtime, known[collection_id], ids)
-    return len(rows) + len(documents)
+        check_store(runtime, row)
+        for index in removal.indices(runtime.db, row):
+            store.drop(index)
+        removal.forget_collection(runtime.db, row)
+
+
+def _documents(runtime: Runtime, collection_id: str) -> None:
+    row = next((row for row in catalog.every(runtime.db) if row.id == collection_id), None)
+    if row is not None:
+        withdrawal.finish(runtime, row, removal.halves(runtime.db, collection_id))
+    else:
+        for chore in outstanding.listed(runtime.db, outstanding.DOCUMENTS):
+            if chore.name == collection_id:
+                outstanding.done(runtime.db, chore)
+
+
+_STEPS: Mapping[str, Callable[[Runtime, str], None]] = {
+    outstanding.TENANT: _tenant,
+    outstanding.COLLECTION: _collection,
+    outstanding.DOCUMENTS: _documents,
+}

@@ -13,8 +13,7 @@ from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
 from pipeline.packs import cache_group
 from pipeline.settings import Settings
-from workers import withdrawal
-from workers.ledger import browse, catalog, control, intake, removal
+from workers.ledger import browse, catalog, control, intake
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
@@ -86,8 +85,8 @@ class Platform:
         return self._collection_view(catalog.find(self.db, tenant, name))
 
     def delete_collection(self, name: str, *, tenant: str = "default") -> int:
-        """Remove a collection with all its documents; returns how many there were. Raises NotFound, Unavailable."""
-        return self.deleting.collection(name, tenant=tenant)
+        """Remove a collection with all its documents; returns how many there were. Raises NotFound."""
+        return self.deleting.collection(name, tenant=tenant).documents
 
     def _collection_view(self, row: CollectionRow) -> CollectionView:
         documents, chunks = browse.totals(self.db, row.id)
@@ -254,10 +253,8 @@ class Platform:
         return self.runtime.reader_store.text(self._index(row), document_id, start_char, end_char)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
-        """Remove a document from index, artifacts and ledger text. Raises NotFound, Unavailable: then ask again."""
-        row = catalog.find(self.db, tenant, collection)
-        removal.detach(self.db, row.id, document_id)
-        withdrawal.finish(self.runtime, row, [document_id])
+        """Remove a document. Raises NotFound."""
+        self.deleting.documents(collection, [document_id], tenant=tenant)
 
     # ------------------------------------------------------------ questions
 
@@ -296,7 +293,7 @@ class Platform:
 
     @property
     def deleting(self) -> Deleting:
-        """Deletion of whole collections and tenants."""
+        """Deletion of documents, collections, tenants."""
         from workers.deleting import Deleting
 
         return Deleting(self.runtime)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
-from workers import deleting, generations, schedule
+from workers import deleting, erasing, generations, schedule
 from workers.feeder import Feeder
 from workers.ledger import forming, metering, nodes, refs, stalls, sweeping
 from workers.processes import node_name
@@ -30,6 +31,7 @@ class Housekeeping:
         self._swept = self._looked = self._said = 0.0
         self._name = node_name(runtime.node, os.getpid())
         self._tidied = time.monotonic()
+        self._cleaner: threading.Thread | None = None
 
     def turn(self) -> None:
         """Feed what waits; sweep and tidy when it is time. Raises Unavailable when the ledger is away."""
@@ -41,10 +43,17 @@ class Housekeeping:
             sweep(self._feeder, self._runtime.broker)
             schedule.due(self._feeder.db)
             generations.advance(self._runtime)
+            self._clean()
             self._announce(now)
         if now - self._tidied >= TIDY_EVERY_S:
             self._tidied = now
             tidy(self._runtime)
+
+    def _clean(self) -> None:
+        """Finish deletions, and erase what they left, beside the sweep: a merge may take a while. Killed with this process, it begins again."""
+        if (self._cleaner is None or not self._cleaner.is_alive()) and deleting.due(self._runtime):
+            self._cleaner = threading.Thread(target=deleting.catch_up, args=(self._runtime,), name="deletions", daemon=True)
+            self._cleaner.start()
 
     def _announce(self, now: float) -> None:
         """Metrics tell from it how long ago somebody swept."""
@@ -83,6 +92,8 @@ def tidy(runtime: Runtime) -> None:
     sweeping.tidy(runtime.db)
     generations.drop_surplus(runtime)
     deleting.finish(runtime)
+    deleting.drop_late(runtime)
+    erasing.erase(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
     runtime.artifacts.shelf.sweep(time.time() - YOUNG_PACK_S)
     old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]

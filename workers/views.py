@@ -153,6 +153,10 @@ class DeletedView:
 
     collections: tuple[str, ...]
     documents: int
+    chunks: int = 0
+    dry_run: bool = False
+    outstanding: tuple[str, ...] = ()
+    """What still holds something of it; the housekeeping of a running system does the rest, or the next `audit --repair`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipeline.errors import NotFound, PipelineError
 from pipeline.packs import cache_group
-from workers.ledger import absence, catalog, generations, removal
+from workers.ledger import absence, generations, outstanding, removal
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
@@ -32,31 +32,23 @@ def remove(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> list[str
     """Delete documents from index, artifacts and ledger text; gives those that were there. Raises Unavailable: then ask again."""
     gone: list[str] = []
     for start in range(0, len(ids), SLICE):
-        part: list[str] = []
-        for document_id in ids[start : start + SLICE]:
-            try:
-                removal.detach(runtime.db, row.id, document_id)
-            except NotFound:
-                continue
-            part.append(document_id)
-        if not part:
-            continue
-        _out_of_store(runtime, row, part)
-        packs = {pack for document_id in part for pack in removal.forget(runtime.db, document_id)}
-        catalog.bump(runtime.db, row.id)
-        purge(runtime, row)
-        removal.drop_packs(runtime.db, runtime.artifacts, sorted(packs))
-        gone += part
+        fence = removal.detach(runtime.db, row, ids[start : start + SLICE])
+        if fence:
+            finish(runtime, row, fence)
+            gone += fence
     return gone
 
 
-def finish(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> None:
-    """Go on with the deletion of documents that somebody detached and then died. Raises Unavailable."""
-    _out_of_store(runtime, row, ids)
-    packs = {pack for document_id in ids for pack in removal.forget(runtime.db, document_id)}
-    catalog.bump(runtime.db, row.id)
-    purge(runtime, row)
-    removal.drop_packs(runtime.db, runtime.artifacts, sorted(packs))
+def finish(runtime: Runtime, row: CollectionRow, fence: Mapping[str, int]) -> None:
+    """Go on with the deletion of detached documents: out of the store and the ledger's text. `erasing` does the rest. Raises Unavailable."""
+    ids = list(fence)
+    for start in range(0, len(ids), SLICE):
+        part = {document_id: fence[document_id] for document_id in ids[start : start + SLICE]}
+        _out_of_store(runtime, row, list(part))
+        removal.forget(runtime.db, row, part)
+    for chore in outstanding.listed(runtime.db, outstanding.DOCUMENTS):
+        if chore.name == row.id:
+            removal.settle_documents(runtime.db, chore)
 
 
 def prune(runtime: Runtime, source: SourceRow, row: CollectionRow, run_id: int | None, *, approved: bool = False) -> tuple[int, int]:
@@ -78,15 +70,22 @@ def prune(runtime: Runtime, source: SourceRow, row: CollectionRow, run_id: int |
 
 
 def _out_of_store(runtime: Runtime, row: CollectionRow, ids: Sequence[str]) -> None:
+    if row.dimension is not None:
+        # A worker may be about to write the first documents of an index that is not there yet: it must find the fence.
+        runtime.store(row, row.dimension)
     out_of(runtime, generations.indices(runtime.db, row), ids)
 
 
 def out_of(runtime: Runtime, indices: Sequence[str], ids: Sequence[str]) -> None:
-    """Remove documents from indices; one that is not there holds none of them. Raises Unavailable."""
+    """Remove documents from indices; one that is not there holds none of them. Raises Unavailable.
+
+    Of those that the ledger says are not to be seen, no version that is under way comes back.
+    """
     store = runtime.open_store(runtime.settings.store_url, writer=True)
+    fence = removal.fences(runtime.db, ids)
     for name in indices:
         try:
-            store.delete(name, list(ids))
+            store.delete(name, list(ids), fence=fence)
         except NotFound:
             continue
 

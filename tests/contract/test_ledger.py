@@ -298,8 +298,7 @@ def test_a_deleted_document_cannot_come_back_through_a_late_worker(db: Database)
     (issue,) = forming.form(db, WINDOWS)
     batch = claim(db, issue)
     assert batch is not None
-    removal.detach(db, row.id, "handbook-a")
-    removal.forget(db, "handbook-a")
+    removal.forget(db, row, removal.detach(db, row, ["handbook-a"]))
     batches.commit(db, batch, Outcome((Advance("handbook-a", Stage.CHUNK, "a", 1),)))
     assert browse.document_list(db, row.id, row.name, status="", limit=10, after="").data == ()
     assert browse.run(db, browse.run_name(run_id)).finished

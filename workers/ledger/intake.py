@@ -10,10 +10,11 @@ from types import MappingProxyType
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from pipeline.contracts import Lane, Scalar, Stage
+from pipeline.errors import NotFound
 from workers.ledger import balance
 from workers.ledger.batches import write_refs
 from workers.ledger.engine import Database
-from workers.ledger.schema import documents, run_items, runs
+from workers.ledger.schema import collections, documents, run_items, runs
 from workers.ledger.work import CollectionRow, Ref
 
 
@@ -183,8 +184,17 @@ def row_of(item: Submission, old: Known | None, collection: CollectionRow, run_i
     }
 
 
+def _there(connection: Connection, ids: Sequence[str]) -> None:
+    """Hold the collections, so that a deletion comes before or after this transaction."""
+    for collection_id in ids:
+        held = select(collections.c.id).where(collections.c.id == collection_id, collections.c.status != "deleting")
+        if connection.scalar(held.with_for_update(read=True, key_share=True)) is None:
+            raise NotFound("the collection was deleted meanwhile", hint="Make it anew, and try again.", code="collection_not_found")
+
+
 def write_rows(connection: Connection, new: list[dict[str, object]], again: list[dict[str, object]]) -> None:
-    """Insert and overwrite documents; the rows of each list have the same columns."""
+    """Insert and overwrite documents; the rows of each list have the same columns. Raises NotFound when their collection is deleted meanwhile."""
+    _there(connection, sorted({str(row["collection_id"]) for row in (*new, *again)}))
     if new:
         connection.execute(insert(documents), new)
     if again:

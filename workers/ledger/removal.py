@@ -1,24 +1,33 @@
-"""Deletion in the ledger. The row stays, scrubbed, so that its version numbers go on rising and no late worker can win."""
+"""Deletion in the ledger. The row of a document stays, scrubbed, so that its version numbers go on rising and no late worker can win.
+
+A deletion is first noted, then carried out: what is not done yet stands in `outstanding`.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
+from pipeline import identity
 from pipeline.errors import Malformed, NotFound
+from pipeline.packs import cache_group
 from workers.artifacts import Artifacts
-from workers.ledger import balance, refs
+from workers.ledger import balance, generations, outstanding, refs, scrubbing
 from workers.ledger.batches import collection_row
-from workers.ledger.engine import Database
-from workers.ledger.schema import api_keys, artifact_refs, attempts, batches, collections, documents, run_items, runs, sources, tenants, usage
+from workers.ledger.engine import Database, upsert
+from workers.ledger.schema import api_keys, artifact_refs, attempts, collections, deletions, documents, retained, sources
+from workers.ledger.schema import generations as builds
+from workers.ledger.schema import outstanding as undone
 from workers.ledger.work import CollectionRow
 
 PATIENCE_S = 60.0
 """How long whoever began a deletion is left alone with it."""
+SLICE = 500
 
 SCRUBBED: dict[str, object] = {
+    "key": "",
     "title": "",
     "url": "",
     "path": "",
@@ -32,66 +41,201 @@ SCRUBBED: dict[str, object] = {
     "error_trace": "",
     "source_hash": "",
     "live_hash": "",
+    "fingerprint": "",
     "live_fingerprint": "",
     "live_chunks": 0,
     "chunks": 0,
+    "size": 0,
 }
 
 
-def detach(db: Database, collection_id: str, document_id: str) -> None:
-    """Take a document from whoever works on it. Raises NotFound."""
+def detach(db: Database, row: CollectionRow, ids: Collection[str]) -> dict[str, int]:
+    """Take documents from whoever works on them; gives id → version that a later one must exceed, of those that were there."""
+    wanted = sorted(set(ids))
     with db.write() as connection:
         now = db.now(connection)
-        done = connection.execute(
+        there = (documents.c.collection_id == row.id, documents.c.shadow_of == "", documents.c.status != "deleted")
+        found = connection.execute(
             update(documents)
-            .where(documents.c.id == document_id, documents.c.collection_id == collection_id, documents.c.status != "deleted")
+            .where(documents.c.id.in_(wanted), *there)
             .values(status="deleting", batch_id=None, version=documents.c.version + 1, updated_at=now)
+            .returning(documents.c.id, documents.c.version)
+        ).all()
+        fence = {str(document): int(version) for document, version in found}
+        if fence:
+            outstanding.ask(connection, outstanding.DOCUMENTS, [row.id], now)
+            outstanding.ask(connection, outstanding.CACHE, [cache_group(row.tenant, row.name)], now)
+            balance.settle(connection, [(document, "cancelled", 0, scrubbing.DELETED) for document in fence], now)
+            _shadows_go(connection, list(fence), now)
+    return fence
+
+
+def _shadows_go(connection: Connection, ids: Sequence[str], now: float) -> None:
+    """The next generation is built without them."""
+    mine = documents.c.shadow_of.in_(ids)
+    shadows = list(connection.scalars(select(documents.c.id).where(mine, documents.c.shadow_of != "")))
+    if shadows:
+        _ask_packs(connection, artifact_refs.c.document_id.in_(shadows), now)
+        balance.settle(connection, [(shadow, "skipped", 0, scrubbing.DELETED) for shadow in shadows], now)
+        generations.forget_shadows(connection, documents.c.id.in_(shadows))
+
+
+def _ask_packs(connection: Connection, which: object, now: float) -> None:
+    packs = connection.scalars(select(artifact_refs.c.pack).where(which).distinct())  # pyright: ignore[reportArgumentType]
+    outstanding.ask(connection, outstanding.PACK, packs, now)
+
+
+def halves(db: Database, collection_id: str) -> dict[str, int]:
+    """Id → version of documents of a collection whose deletion was begun."""
+    with db.read() as connection:
+        rows = connection.execute(
+            select(documents.c.id, documents.c.version).where(documents.c.collection_id == collection_id, documents.c.status == "deleting")
         )
-        if done.rowcount != 1:
-            raise NotFound(f"there is no document {document_id!r}", hint="`dujiang documents list` shows those there are.", code="document_not_found")
-        balance.settle(connection, [(document_id, "cancelled", 0, "the document was deleted")], now)
+        return {str(document): int(version) for document, version in rows}
 
 
-def forget(db: Database, document_id: str) -> list[str]:
-    """Scrub a detached document; returns the packs that may now be unreferenced."""
-    with db.write() as connection:
-        packs = list(connection.scalars(select(artifact_refs.c.pack).where(artifact_refs.c.document_id == document_id).distinct()))
-        connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id == document_id))
-        connection.execute(delete(attempts).where(attempts.c.document_id == document_id))
-        connection.execute(
-            update(documents)
-            .where(documents.c.id == document_id)
-            .values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED)
-        )
-    return packs
+def fences(db: Database, ids: Collection[str]) -> dict[str, int]:
+    """Id → version that a later one must exceed, of documents that are not to be seen."""
+    gone = documents.c.status.in_(("deleting", "deleted", "hiding", "hidden"))
+    with db.read() as connection:
+        rows = connection.execute(select(documents.c.id, documents.c.version).where(documents.c.id.in_(list(ids)), gone))
+        return {str(document): int(version) for document, version in rows}
 
 
-def detach_collection(db: Database, collection_id: str) -> int:
-    """Take all documents of a collection from whoever works on them; returns how many there were."""
+def forget(db: Database, row: CollectionRow, fence: Mapping[str, int]) -> None:
+    """Scrub detached documents that are out of the store, and note what of them is still in files. What was taken in anew meanwhile stays."""
+    ids = list(fence)
+    names = indices(db, row)
     with db.write() as connection:
         now = db.now(connection)
-        ids = list(connection.scalars(select(documents.c.id).where(documents.c.collection_id == collection_id, documents.c.status != "deleted")))
+        below = or_(*((artifact_refs.c.document_id == document) & (artifact_refs.c.version <= version) for document, version in fence.items()))
+        _ask_packs(connection, below, now)
+        connection.execute(delete(artifact_refs).where(below))
         connection.execute(
-            update(documents)
-            .where(documents.c.collection_id == collection_id)
-            .values(status="deleting", batch_id=None, version=documents.c.version + 1, updated_at=now)
+            delete(attempts).where(attempts.c.document_id == bindparam("d"), attempts.c.version <= bindparam("v")),
+            [{"d": document, "v": version} for document, version in fence.items()],
         )
-        for start in range(0, len(ids), 500):
-            balance.settle(connection, [(item, "cancelled", 0, "the collection was deleted") for item in ids[start : start + 500]], now)
+        connection.execute(delete(retained).where(retained.c.collection_id == row.id, retained.c.document_id.in_(ids)))
+        scrubbing.texts(connection, row.id, ids)
+        scrubbing.replies(connection, frozenset(ids))
+        mine = (documents.c.id.in_(ids), documents.c.status == "deleting")
+        # What a source no longer had may come back with its next listing; what a person deleted may not.
+        connection.execute(update(documents).where(*mine, documents.c.absence != "").values(source_id="", absence=""))
+        connection.execute(update(documents).where(*mine).values(status="deleted", live_version=None, revision_mark="", updated_at=now, **SCRUBBED))
+        connection.execute(update(collections).where(collections.c.id == row.id).values(revision=collections.c.revision + 1))
+        outstanding.ask(connection, outstanding.CACHE, [cache_group(row.tenant, row.name)], now)
+        outstanding.ask(connection, outstanding.INDEX, names, now)
+        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], now)
+
+
+def begin(db: Database, row: CollectionRow) -> int:
+    """The collection is gone for everybody, and nobody works on its documents any more; returns how many there were. Raises NotFound."""
+    with db.write() as connection:
+        now = db.now(connection)
+        # Whoever is writing documents into it holds the row, and finds it gone afterwards.
+        present = connection.execute(select(collections).where(collections.c.id == row.id, collections.c.status == "live").with_for_update()).first()
+        if present is None:
+            raise NotFound(
+                f"there is no collection {row.name!r}", hint="`dujiang collections list` shows those there are.", code="collection_not_found"
+            )
+        same = (collections.c.tenant == row.tenant, collections.c.name == row.name)
+        building = list(connection.scalars(select(collections.c.id).where(*same, collections.c.id != row.id)))
+        connection.execute(update(collections).where(*same).values(status="deleting"))
+        outstanding.ask(connection, outstanding.COLLECTION, [row.id], now)
+        outstanding.ask(connection, outstanding.CACHE, [cache_group(row.tenant, row.name)], now)
+        there = (documents.c.collection_id == row.id, documents.c.status != "deleted")
+        ids = list(connection.scalars(select(documents.c.id).where(*there)))
+        connection.execute(update(documents).where(*there).values(status="deleting", batch_id=None, version=documents.c.version + 1, updated_at=now))
+        shadows = list(connection.scalars(select(documents.c.id).where(documents.c.collection_id.in_(building))))
+        _ask_packs(connection, artifact_refs.c.document_id.in_(select(documents.c.id).where(documents.c.collection_id.in_(building))), now)
+        for part in (ids[start : start + SLICE] for start in range(0, len(ids), SLICE)):
+            balance.settle(connection, [(item, "cancelled", 0, scrubbing.DELETED) for item in part], now)
+        for part in (shadows[start : start + SLICE] for start in range(0, len(shadows), SLICE)):
+            balance.settle(connection, [(item, "skipped", 0, scrubbing.DELETED) for item in part], now)
+        if building:
+            generations.forget_shadows(connection, documents.c.collection_id.in_(building))
+        scrubbing.end_runs(connection, [row.id, *building], now)
     return len(ids)
 
 
-def forget_collection(db: Database, collection_id: str) -> None:
-    """Scrub all documents of a detached collection; their packs are left to the sweep."""
-    mine = select(documents.c.id).where(documents.c.collection_id == collection_id)
+def indices(db: Database, row: CollectionRow) -> list[str]:
+    """Every index of a collection that the store may hold."""
+    return generations.indices(db, row)
+
+
+def forget_collection(db: Database, row: CollectionRow) -> None:
+    """Scrub all documents of a collection whose indices are dropped, and note what of them is still in files."""
+    mine = select(documents.c.id).where(documents.c.collection_id == row.id)
+    names = indices(db, row)
     with db.write() as connection:
+        now = db.now(connection)
+        _ask_packs(connection, artifact_refs.c.document_id.in_(mine), now)
         connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id.in_(mine)))
         connection.execute(delete(attempts).where(attempts.c.document_id.in_(mine)))
+        scrubbing.collection(connection, row.id)
         connection.execute(
             update(documents)
-            .where(documents.c.collection_id == collection_id)
-            .values(status="deleted", live_version=None, updated_at=db.now(connection), **SCRUBBED)
+            .where(documents.c.collection_id == row.id)
+            .values(status="deleted", live_version=None, revision_mark="", updated_at=now, **SCRUBBED)
         )
+        highest = connection.scalar(select(func.max(builds.c.generation)).where(builds.c.collection_id == row.id)) or 0
+        for table in (builds, retained):
+            connection.execute(delete(table).where(table.c.collection_id == row.id))
+        connection.execute(
+            delete(collections).where(collections.c.tenant == row.tenant, collections.c.name == row.name, collections.c.status == "deleting")
+        )
+        connection.execute(delete(undone).where(undone.c.kind.in_((outstanding.COLLECTION, outstanding.DOCUMENTS)), undone.c.name == row.id))
+        number = max(int(highest), row.generation)
+        logged = [("collection", row.id, number), *(("index", name, 0) for name in names)]
+        upsert(connection, deletions, [{"kind": kind, "id": name, "generation": last, "at": now} for kind, name, last in logged])
+        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], now)
+
+
+def begin_tenant(db: Database, tenant: str) -> None:
+    """Nobody may work for the tenant from now on, and it is remembered, without the name, that it was deleted."""
+    with db.write() as connection:
+        now = db.now(connection)
+        outstanding.ask(connection, outstanding.TENANT, [tenant], now)
+        upsert(connection, deletions, [{"kind": "tenant", "id": identity.fingerprint({"tenant": tenant}), "generation": 0, "at": now}])
+        connection.execute(update(api_keys).where(api_keys.c.tenant == tenant, api_keys.c.revoked_at.is_(None)).values(revoked_at=now))
+        connection.execute(update(sources).where(sources.c.tenant == tenant).values(paused=1, next_at=None))
+
+
+def forget_tenant(db: Database, chore: outstanding.Chore) -> None:
+    """The collections of a tenant are gone: everything else that the ledger holds of it goes."""
+    with db.write() as connection:
+        scrubbing.tenant(connection, chore.name)
+        outstanding.settle(connection, chore)
+        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], db.now(connection))
+
+
+def dropped_indices(db: Database) -> frozenset[str]:
+    """Names of indices that were dropped for good."""
+    with db.read() as connection:
+        return frozenset(connection.scalars(select(deletions.c.id).where(deletions.c.kind == "index")))
+
+
+def half_deleted(db: Database, *, collection_id: str = "", tenant: str = "") -> list[CollectionRow]:
+    """Collections whose deletion was begun: the one, or all of a tenant; their next generation is not among them."""
+    which = collections.c.id == collection_id if collection_id else collections.c.tenant == tenant
+    with db.read() as connection:
+        found = connection.execute(select(collections).where(which, collections.c.status == "deleting").order_by(collections.c.generation)).all()
+    return list({(row.tenant, row.name): collection_row(row) for row in reversed(found)}.values())
+
+
+def present(db: Database, collection_id: str, ids: Collection[str]) -> set[str]:
+    """Those of the documents that there are."""
+    there = (documents.c.collection_id == collection_id, documents.c.status != "deleted", documents.c.shadow_of == "")
+    with db.read() as connection:
+        return set(connection.scalars(select(documents.c.id).where(documents.c.id.in_(list(ids)), *there)))
+
+
+def settle_documents(db: Database, chore: outstanding.Chore) -> None:
+    """The documents of a collection are deleted, unless another one is being deleted meanwhile."""
+    with db.write() as connection:
+        halves = select(documents.c.id).where(documents.c.collection_id == chore.name, documents.c.status == "deleting").limit(1)
+        if connection.scalar(halves) is None:
+            outstanding.settle(connection, chore)
 
 
 def drop_packs(db: Database, artifacts: Artifacts, packs: Sequence[str]) -> None:
@@ -117,48 +261,13 @@ def _fresh(pack: str) -> str:
     return f"{pack.removesuffix('.pack').partition('~')[0]}~{secrets.token_hex(4)}"
 
 
-def begin(db: Database, collection_id: str) -> None:
-    """The collection is gone for everybody; what belongs to it goes next."""
-    with db.write() as connection:
-        connection.execute(update(collections).where(collections.c.id == collection_id).values(status="deleting"))
-
-
-def present(db: Database, collection_id: str) -> list[str]:
-    """Documents of a collection that are not deleted."""
+def count(db: Database, collection_id: str, ids: Collection[str] | None = None) -> tuple[int, int]:
+    """(documents, chunks that answer) of a collection, or of some of its documents: what a deletion would take."""
+    query = select(func.count(), func.sum(documents.c.live_chunks)).where(
+        documents.c.collection_id == collection_id, documents.c.status != "deleted", documents.c.shadow_of == ""
+    )
+    if ids is not None:
+        query = query.where(documents.c.id.in_(list(ids)))
     with db.read() as connection:
-        return list(connection.scalars(select(documents.c.id).where(documents.c.collection_id == collection_id, documents.c.status != "deleted")))
-
-
-def packs_of(db: Database, collection_id: str) -> list[str]:
-    """Every pack in which a document of the collection has an output."""
-    mine = select(documents.c.id).where(documents.c.collection_id == collection_id)
-    with db.read() as connection:
-        return list(connection.scalars(select(artifact_refs.c.pack).where(artifact_refs.c.document_id.in_(mine)).distinct()))
-
-
-def unfinished(db: Database) -> tuple[list[CollectionRow], list[tuple[str, str]]]:
-    """(collections, (collection id, document id) of documents in collections that stay) whose deletion was begun by somebody who is gone."""
-    with db.read() as connection:
-        now = db.now(connection)
-        rows = connection.execute(select(collections).where(collections.c.status == "deleting")).all()
-        old = documents.c.updated_at < now - PATIENCE_S
-        left = connection.execute(
-            select(documents.c.collection_id, documents.c.id)
-            .join(collections, collections.c.id == documents.c.collection_id)
-            .where(documents.c.status == "deleting", collections.c.status == "live", old)
-            .limit(500)
-        ).all()
-    return [collection_row(row) for row in rows], [(row.collection_id, row.id) for row in left]
-
-
-def forget_tenant(db: Database, tenant: str) -> None:
-    """Everything that the ledger still holds of a tenant whose collections and sources are gone."""
-    mine = select(runs.c.id).where(runs.c.tenant == tenant)
-    with db.write() as connection:
-        connection.execute(delete(run_items).where(run_items.c.run_id.in_(mine)))
-        numbers = [f"run:{number}" for number in connection.scalars(mine)]
-        for start in range(0, len(numbers), 500):
-            connection.execute(delete(usage).where(usage.c.owner.in_(numbers[start : start + 500])))
-        for table in (runs, documents, batches, api_keys, sources):
-            connection.execute(delete(table).where(table.c.tenant == tenant))
-        connection.execute(delete(tenants).where(tenants.c.name == tenant))
+        number, chunks = connection.execute(query).one()
+    return int(number), int(chunks or 0)
