@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from pipeline.errors import (
     Retryable,
     Superseded,
     Unauthorised,
+    Unavailable,
     Unchanged,
     Unsupported,
 )
@@ -33,19 +34,23 @@ from workers import vectors as packed_vectors
 from workers.artifacts import Entry
 from workers.desk import Desk, Item
 from workers.downloads import download
-from workers.ledger import batches
+from workers.ledger import batches, metering
 from workers.ledger import refs as references
-from workers.ledger.work import Spent
+from workers.ledger.work import Spent, Work
+from workers.rebuilding import bytes_of
 
 CHUNK_VERSION = 1
 EMBED_VERSION = 1
+STUBBORN_WAITS = 5
+"""Times that a document waits for a server with errors of its own before it is asked for apart from others."""
+SPREAD_S = 4.0
+"""Between two of them: longer than chunks linger for company."""
 
 
 def load(desk: Desk) -> None:
     """Fetch the bytes; the same bytes and options as the version that answers stop here."""
-    of_sources = [item for item in desk.alive() if item.work.source_id]
-    kept = desk.kept(Stage.LOAD, of_sources)
-    uploads = [item for item in desk.alive() if not item.work.path and not item.work.source_id]
+    kept = desk.kept(Stage.LOAD, [item for item in desk.alive() if item.work.source_id or item.work.shadow_of])
+    uploads = [item for item in desk.alive() if not item.work.path and not item.work.source_id and not item.work.shadow_of]
     stored: dict[str, bytes] = {}
     desk.fetch(Stage.LOAD, uploads, lambda item, data: stored.update({item.work.document_id: data}))
     entries: list[Entry] = []
@@ -53,7 +58,9 @@ def load(desk: Desk) -> None:
     def one(item: Item) -> None:
         work = item.work
         source = _source(item)
-        if work.source_id:
+        if work.shadow_of:
+            data = bytes_of(work, kept.get(work.document_id), reader, source)
+        elif work.source_id:
             data = kept[work.document_id] if work.document_id in kept else download(desk, item)
         else:
             data = reader.read(loading.entry_of(source)) if work.path else stored[work.document_id]
@@ -63,12 +70,12 @@ def load(desk: Desk) -> None:
             raise Unchanged(f"{work.key} has the same bytes and options as the version that answers")
         key = identity.artifact_key(desk.batch.collection.tenant, item.raw.sha256, Stage.LOAD, 1, "")
         item.keys[Stage.LOAD] = key
-        if work.path or (work.source_id and work.document_id not in kept):
+        if work.document_id not in kept and (work.path or work.source_id):
             entries.append(Entry(work.document_id, work.version, Stage.LOAD, key, data))
         item.reached = Stage.LOAD
 
     with loading.Reader(max_bytes=desk.tools.max_bytes) as reader:
-        desk.each(Stage.LOAD, [item for item in desk.alive() if item.work.path or item.work.source_id or item.work.document_id in stored], one)
+        desk.each(Stage.LOAD, [item for item in desk.alive() if item not in uploads or item.work.document_id in stored], one)
     desk.keep(Stage.LOAD, entries)
 
 
@@ -104,7 +111,7 @@ def parse(desk: Desk) -> None:
 
 def _as_raw(item: Item, data: bytes) -> None:
     item.raw = loading.load(_source(item), data)
-    if item.work.source_id:
+    if item.work.source_id or item.work.shadow_of:
         item.raw = replace(item.raw, charset=str(item.work.metadata.get("charset", "")))
     item.source_hash = item.raw.sha256
 
@@ -186,7 +193,7 @@ def embed(desk: Desk) -> None:
     hashes = {item.work.document_id: list(map(identity.text_hash, item.searched)) for item in desk.alive()}
     mine = batches.held(desk.tools.db, desk.batch)
     _ask(desk, [item for item in desk.alive() if item.work.document_id in mine], hashes, known)
-    entries: list[Entry] = []
+    entries = _in_part(desk, [item for item in desk.items if item.work.document_id in mine], hashes, known, revision)
     for item in desk.alive():
         if item.work.document_id not in mine:
             continue
@@ -202,9 +209,10 @@ def embed(desk: Desk) -> None:
 def _known_vectors(desk: Desk, revision: str) -> dict[str, Vectors]:
     """Vectors of the versions that answer now: text that did not change is not sent again."""
     live = {item.work.document_id: item.work.live_version for item in desk.alive() if item.work.live_version is not None}
+    live |= {item.work.identity: item.work.version for item in desk.alive() if item.work.shadow_of}
     known: dict[str, Vectors] = {}
-    # Of those that were hidden, the vectors of the version that answered before.
-    returning = [item.work.document_id for item in desk.alive() if item.work.source_id and item.work.live_version is None and item.work.version > 1]
+    # Of those that were hidden, the vectors of the version that answered before; of those that come again, what was answered the last time.
+    returning = [item.work.document_id for item in desk.alive() if _came_before(item.work)]
     if not live and not returning:
         return known
     found = [*references.of(desk.tools.db, Stage.EMBED, live).values(), *references.newest(desk.tools.db, Stage.EMBED, returning)]
@@ -218,6 +226,23 @@ def _known_vectors(desk: Desk, revision: str) -> dict[str, Vectors]:
         if stored.revision == revision:
             known.update(zip(stored.hashes, stored.vectors, strict=True))
     return known
+
+
+def _came_before(work: Work) -> bool:
+    return bool(work.waits or work.attempts or (work.source_id and work.live_version is None and work.version > 1))
+
+
+def _in_part(desk: Desk, items: Iterable[Item], hashes: Mapping[str, Sequence[str]], known: Mapping[str, Vectors], revision: str) -> list[Entry]:
+    """What was answered for documents that have to come again: it is paid for."""
+    entries: list[Entry] = []
+    for item in items:
+        answered = [digest for digest in hashes.get(item.work.document_id, ()) if digest in known]
+        if item.setback is None or item.setback.status != "retry" or not answered:
+            continue
+        key = identity.artifact_key(desk.batch.collection.tenant, item.keys[Stage.CHUNK], Stage.EMBED, EMBED_VERSION, f"{revision} in part")
+        data = packed_vectors.dump(revision, answered, np.stack([known[digest] for digest in answered]))
+        entries.append(Entry(item.work.document_id, item.work.version, Stage.EMBED, key, data, compress=False))
+    return entries
 
 
 def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]], known: dict[str, Vectors]) -> None:
@@ -238,7 +263,7 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
         missing = [item for item in items if any(digest not in known for digest in hashes[item.work.document_id])]
         if len(missing) == 1 or not _about_a_document(error):
             # Documents whose texts have all been answered go on.
-            desk.fail_together(missing, Stage.EMBED, error)
+            _apart(desk, missing, error)
         else:
             middle = len(missing) // 2
             _ask(desk, missing[:middle], hashes, known)
@@ -246,6 +271,20 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
     if answers:
         desk.dimension = answers[0].vectors.shape[1]
         desk.spent.append(_spent(answers))
+
+
+def _apart(desk: Desk, items: Sequence[Item], error: PipelineError) -> None:
+    """A server that answers some documents with errors of its own again and again may be unable to take one text: they come back one by one."""
+    old = [item for item in items if error.code == "server_error" and item.work.waits >= STUBBORN_WAITS]
+    desk.fail_together([item for item in items if item not in old], Stage.EMBED, error)
+    if len(items) == 1 and old and (old[0].work.attempts or metering.served_since(desk.tools.db, old[0].work.waiting_since)):
+        # It was alone, and others were served meanwhile, now or when it was first blamed: the failure is its own, and costs an attempt.
+        hint = "The model server fails on this document alone: look at its log, or leave the document out."
+        error = Unavailable(error.detail, code=error.code, hint=hint)
+    for place, item in enumerate(old):
+        desk.fail(item, Stage.EMBED, error)
+        if item.setback is not None and item.setback.status == "retry":
+            item.setback = replace(item.setback, delay_s=item.setback.delay_s + place * SPREAD_S)
 
 
 def _pieces(embedder: Embedder, texts: Sequence[str]) -> Iterator[tuple[int, EmbeddedChunks]]:

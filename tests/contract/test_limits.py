@@ -172,7 +172,9 @@ def test_failures_in_a_row_close_it_and_one_answer_between_them_does_not(buckets
     assert take(buckets).said is Said.DOWN
 
 
-def test_a_probe_that_fails_closes_it_for_longer_and_one_that_is_broken_off_for_no_time(buckets: Buckets) -> None:
+def test_a_probe_that_fails_closes_it_for_longer_and_one_that_is_broken_off_for_no_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "COOL_S", 0.3)
+    buckets = make()
     for _ in range(rules.FAILURES):
         report(buckets, Outcome.FAILED)
     assert probed(buckets).probe
@@ -191,15 +193,15 @@ def test_a_probe_that_never_comes_back_is_not_waited_for_for_ever(make: Make, mo
 
 
 def test_who_goes_on_saying_429_is_asked_at_half_the_rate_and_then_more_and_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "QUIET_S", 0.3)
+    monkeypatch.setattr(rules, "QUIET_S", 0.12)
     buckets, rule = make(), Rule(rate=100)
-    for _ in range(20):
+    for _ in range(5):
         take(buckets, rule)
     for _ in range(8):
         report(buckets, Outcome.THROTTLED, rule, after_s=0.01)
     report(buckets, Outcome.ANSWERED, rule, probe=probed(buckets).probe)
     slowest = _spacing(buckets, rule)
-    assert slowest > 0.04, "it took 20 in a second, so it is asked 10 times a second"
+    assert slowest > 0.04, "it took 5 in a quarter of a second, so it is asked 10 times a second"
     until(lambda: _spacing(buckets, rule) < 0.011, 20.0, "it is asked as often as is configured again")
 
 

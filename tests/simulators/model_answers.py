@@ -62,8 +62,12 @@ class Config:
     """Close the connection instead of answering."""
     cut_stream: int = 0
     """Close the connection after so many pieces of a stream."""
+    keep_log: bool = False
+    """Remember when each request came, for /_log."""
     concurrency: int = 0
     """Requests in flight above this number get 429."""
+    chokes_on: str = ""
+    """Requests with a text that holds this are answered with 500."""
     max_inputs: int = 0
     """More inputs in a request get 400, as providers do."""
     refuse_stream_options: bool = False
@@ -135,6 +139,7 @@ class State:
         self.random = random.Random(20251130)
         self.said = 0
         self.last: dict[str, Any] = {}
+        self.log: list[tuple[float, str, int]] = []
 
     def stats(self) -> dict[str, Any]:
         names = ("requests", "embed", "chat", "streams", "rerank", "inputs", "tokens", "fail_429", "fail_500", "refused", "connections")
@@ -178,6 +183,8 @@ def embed(state: State, asked: dict[str, Any]) -> tuple[list[bytes], int]:
         raise Refusal(400, "input cannot be an empty string", "invalid_input")
     if config.max_inputs and len(texts) > config.max_inputs:
         raise Refusal(400, "batch size is invalid", "InvalidParameter")
+    if config.chokes_on and any(config.chokes_on in text for text in texts):
+        raise Refusal(500, "internal error", "internal_error")
     used = tokens(texts)
     state.counts["embed"] += 1
     state.counts["inputs"] += len(texts)

@@ -2,7 +2,7 @@
 
     python -m tests.simulators.model_server --port 0        prints its address
     curl $URL/_config -d '{"latency_ms": 200, "fail_429_rate": 0.02}'
-    curl $URL/_stats ; curl -X POST $URL/_reset
+    curl $URL/_stats ; curl $URL/_log ; curl -X POST $URL/_reset
 
 Serves /v1/embeddings, /v1/chat/completions (also streamed), /v1/rerank and /v1/models. Equal texts get equal unit
 vectors, texts that share words get near ones. Chat quotes the first passage of the prompt, or says `answers`.
@@ -20,6 +20,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, fields
@@ -90,11 +91,14 @@ class Connection(asyncio.Protocol):
         state.most = max(state.most, state.in_flight)
         if config.hang:
             self.busy = True
+            self.note(path, 0)
             return
         try:
             parts, size = self.parts(method, path, headers, body)
+            self.note(path, 200)
         except Refusal as refusal:
             parts, size = [self.refuse(refusal, headers, body)], 0
+            self.note(path, refusal.status)
         wait = (config.latency_ms + config.latency_per_input_ms * size) / 1000
         if wait or len(parts) > 1:
             self.busy = True
@@ -103,6 +107,10 @@ class Connection(asyncio.Protocol):
             return
         self.send(parts[0])
         state.in_flight -= 1
+
+    def note(self, path: str, status: int) -> None:
+        if self.state.config.keep_log:
+            self.state.log.append((time.time(), path, status))
 
     async def later(self, wait: float, parts: list[bytes]) -> None:
         state, config = self.state, self.state.config
@@ -191,6 +199,8 @@ def control(state: State, path: str, body: bytes) -> bytes:
     if path.endswith("/_reset"):
         state.reset()
         return whole(b"{}")[0]
+    if path.endswith("/_log"):
+        return whole(orjson.dumps(state.log))[0]
     return whole(orjson.dumps(state.stats()))[0]
 
 
@@ -290,7 +300,11 @@ class ModelServer:
     def reset(self) -> None:
         self._call("_reset", b"")
 
-    def _call(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+    def log(self) -> list[tuple[float, str, int]]:
+        """(time, path, status; 0 for no answer) of each request since the last reset, where `keep_log` is set."""
+        return [tuple(row) for row in self._call("_log")]
+
+    def _call(self, path: str, body: bytes | None = None) -> Any:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(urllib.request.Request(f"{self.root}/{path}", data=body), timeout=10) as answer:
             return json.loads(answer.read())

@@ -23,7 +23,7 @@ from workers.limits.counts import Counts
 from workers.limits.fallback import Fallback
 from workers.limits.gate import Gate
 from workers.limits.local import LocalBuckets
-from workers.limits.rules import RENEW_S, Buckets, Outcome, Rule
+from workers.limits.rules import HEADROOM, RENEW_S, Buckets, Outcome, Rule
 from workers.limits.shared import RedisBuckets
 
 __all__ = ["Gate", "Limits", "Rule", "pace", "shared_url"]
@@ -61,7 +61,7 @@ class Limits:
     def gate(self, service: Service) -> Gate:
         """The gate of a service; gates of equal part, provider and credential share their limits with each other and with other processes."""
         digest = hashlib.blake2b(service.credential.encode(), digest_size=6).hexdigest()
-        rule = Rule(service.rps, 1.0, service.tpm, service.concurrency)
+        rule = Rule(service.rps * HEADROOM, 1.0, service.tpm * HEADROOM, service.concurrency)
         return Gate(self.buckets, self, f"{service.part}.{service.provider}.{digest}", rule, service.shown)
 
     def figures(self) -> dict[str, float]:

@@ -29,9 +29,11 @@ class _State:
     cap_at: float = 0.0
     top: float = 0.0
     share: float = 0.0
-    second: int = 0
+    since: float = 0.0
     count: int = 0
-    before: int = 0
+    """Requests since then, about a second."""
+    before: float = 0.0
+    """Requests a second before that."""
     fails: int = 0
     failed_at: float = 0.0
     cool: float = 0.0
@@ -137,10 +139,10 @@ def _turn(state: _State, rule: Rule, share: int, tokens: int, patience_s: float,
         return wait
     state.turn = start + 1.0 / rate if rate else state.turn
     state.token_turn = token_start + tokens * 60.0 * share / rule.tpm if rule.tpm else state.token_turn
-    second = int(now)
-    if second != state.second:
-        state.before = state.count if second == state.second + 1 else 0
-        state.second, state.count = second, 0
+    age = now - state.since
+    if age >= 1.0:
+        state.before = state.count / age if age < 2.0 else 0.0
+        state.since, state.count = now, 0
     state.count += 1
     state.share *= 1 - rules.SMOOTH
     return wait
@@ -201,13 +203,13 @@ def _throttled(state: _State, rule: Rule, outcome: Outcome, after_s: float | Non
         state.closed = max(state.closed, now + min(after_s, rules.CLOSED_MOST_S))
         state.why = Said.QUOTA if outcome is Outcome.QUOTA else Said.THROTTLED
     if state.share > rules.SHARE and now >= state.cap_at:
-        _halve(state, rule, int(now))
+        _halve(state, rule, now - state.since)
         state.cap_at = state.closed
     return Closing(state.closed - now, newly)
 
 
-def _halve(state: _State, rule: Rule, second: int) -> None:
-    seen = float(max(state.count, state.before)) if second - state.second <= 1 else 0.0
+def _halve(state: _State, rule: Rule, age: float) -> None:
+    seen = max(state.count / max(age, rules.GLANCE_S), state.before) if age < 2.0 else 0.0
     taken = state.cap or min(seen, rule.rate or seen)
     state.cap = max(rules.SLOWEST, taken / 2)
     state.top = state.top or rule.rate or max(2 * seen, 2 * rules.SLOWEST)

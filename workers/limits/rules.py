@@ -27,10 +27,14 @@ CLOSED_MOST_S = 900.0
 """However long a service says: a person may have raised the limit meanwhile."""
 PROBE_S = 10.0
 """A probe that has not come back by then is not waited for any longer."""
+HEADROOM = 0.95
+"""Part of a configured rate that is used: on their way to the server requests come closer together."""
 QUIET_S = 1.0
 GROWTH = 1.1
 SHARE, SMOOTH = 0.125, 1 / 32
 """Part of the requests that gets a 429, smoothed over the last 32, from which on the rate is halved. A few in a hundred are noise."""
+GLANCE_S = 0.25
+"""Shortest time from which a rate is told."""
 SLOWEST = 0.5
 """Requests a second that are left when everything else has been halved away."""
 LEASE_S = 15.0

@@ -30,7 +30,7 @@ TAKE = (
     + """
 local rate, burst, tpm, most = num(ARGV[1]), num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
 local holder, tokens, patience, paid = ARGV[5], num(ARGV[6]), num(ARGV[7]), ARGV[8] == '1'
-local s = redis.call('HMGET', key, 'closed', 'why', 'probe', 'turn', 'tokens', 'cap', 'cap_at', 'top', 'share', 'second', 'count', 'fails', 'strikes')
+local s = redis.call('HMGET', key, 'closed', 'why', 'probe', 'turn', 'tokens', 'cap', 'cap_at', 'top', 'share', 'since', 'count', 'fails', 'strikes')
 local closed, probe = num(s[1]), num(s[3])
 if closed > now then return {s[2], closed - now, 0, 0} end
 if closed > 0 and probe > now then return {'probing', probe - now, 0, 0} end
@@ -65,9 +65,10 @@ if not paid then
     redis.call('HSET', key, 'tokens', int(turn))
     full = math.max(full, turn)
   end
-  local second = num(t[1])
-  if num(s[10]) ~= second then
-    redis.call('HSET', key, 'second', second, 'count', 1, 'before', num(s[10]) == second - 1 and num(s[11]) or 0)
+  local since = num(s[10])
+  if now - since >= 1000000 then
+    local before = now - since < 2000000 and num(s[11]) * 1000000 / (now - since) or 0
+    redis.call('HSET', key, 'since', int(now), 'count', 1, 'before', tostring(before))
     keep(full)
   else
     redis.call('HINCRBY', key, 'count', 1)
@@ -105,7 +106,7 @@ end
 if probe then redis.call('HDEL', key, 'probe') end
 if outcome == 'broken_off' then return {0, 0} end
 local s = redis.call(
-  'HMGET', key, 'closed', 'why', 'fails', 'failed_at', 'cool', 'strikes', 'share', 'cap', 'cap_at', 'top', 'second', 'count', 'before'
+  'HMGET', key, 'closed', 'why', 'fails', 'failed_at', 'cool', 'strikes', 'share', 'cap', 'cap_at', 'top', 'since', 'count', 'before'
 )
 local closed = num(s[1])
 local function close(until_us, why)
@@ -145,8 +146,8 @@ if not after then
 end
 local till = math.max(closed, now + math.min(after, CLOSED_MOST))
 if share > SHARE and now >= num(s[9]) then
-  local ago = num(t[1]) - num(s[11])
-  local seen = ago <= 1 and math.max(num(s[12]), num(s[13])) or 0
+  local age = now - num(s[11])
+  local seen = age < 2000000 and math.max(num(s[12]) * 1000000 / math.max(age, GLANCE), num(s[13])) or 0
   local taken = num(s[8])
   if taken == 0 then taken = rate > 0 and math.min(seen, rate) or seen end
   local top = num(s[10])
@@ -193,6 +194,7 @@ def _numbers() -> str:
         "KEEP_MOST": rules.KEEP_MOST_S,
         "KEEP": rules.KEEP_S,
         "QUIET": rules.QUIET_S,
+        "GLANCE": rules.GLANCE_S,
         "LEASE": rules.LEASE_S,
         "PROBE": rules.PROBE_S,
         "COOL_MOST": rules.COOL_MOST_S,
