@@ -120,6 +120,8 @@ class Settings:
     """Address space of the process that parses."""
     max_file_mb: int = 200
     """Largest file that is read."""
+    max_wait_hours: int = 72
+    """Hours a document waits for a service that is away before it goes to the dead letters; a quota's own end is waited for, however far."""
     max_attempts: int = 5
     """Real failures of a document before it goes to the dead letters."""
     request_timeout_s: float = 60.0

@@ -49,6 +49,9 @@ class Tools(Protocol):
     def max_attempts(self) -> int: ...
 
     @property
+    def max_wait_s(self) -> float: ...
+
+    @property
     def max_bytes(self) -> int: ...
 
     @property
@@ -106,7 +109,7 @@ class Desk:
 
     def fail(self, item: Item, stage: Stage, error: PipelineError) -> None:
         """Stop one document with a deliberate failure; its neighbours go on."""
-        item.setback = verdict.setback(error, item.work, stage, max_attempts=self.tools.max_attempts)
+        item.setback = verdict.setback(error, item.work, stage, max_attempts=self.tools.max_attempts, max_wait_s=self.tools.max_wait_s)
 
     def fail_together(self, items: Sequence[Item], stage: Stage, error: PipelineError) -> None:
         """Stop documents by one failure that they share. Those that wait come back at the same time, and so in one full batch again."""

@@ -72,6 +72,7 @@ class Runtime:
         self.lease_s = float(settings.lease_s)
         self.deadline_s = float(settings.stage_deadline_s)
         self.max_attempts = settings.max_attempts
+        self.max_wait_s = settings.max_wait_hours * 3600.0
         self.max_bytes = settings.max_file_mb * 1_000_000
         self.figures = Figures()
         self._spans: Spans | None = None
@@ -184,9 +185,11 @@ class Runtime:
         from pipeline import chunk
 
         with self._lock:
-            if collection.id not in self._chunkers:
-                self._chunkers[collection.id] = chunk.create(collection.chunker, encoding=collection.tokenizer, options=collection.chunk_options)
-            return self._chunkers[collection.id]
+            # Not by the collection: its next generation is cut by another one.
+            key = f"{collection.tokenizer} {collection.chunker} {sorted(collection.chunk_options.items())}"
+            if key not in self._chunkers:
+                self._chunkers[key] = chunk.create(collection.chunker, encoding=collection.tokenizer, options=collection.chunk_options)
+            return self._chunkers[key]
 
     def chunker_fingerprint(self, collection: CollectionRow) -> str:
         from pipeline import chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import traceback
 from datetime import UTC, datetime
 
@@ -15,6 +16,8 @@ CAP_S = 300.0
 WAIT_CAP_S = 30.0
 """Backoff while a shared service is away: short, since the first answer frees everything."""
 BUG_ATTEMPTS = 2
+MAX_WAIT_S = 72 * 3600.0
+"""How long a document waits for what is away before a person is asked."""
 
 
 def jitter(tries: int, cap_s: float = CAP_S) -> float:
@@ -22,16 +25,25 @@ def jitter(tries: int, cap_s: float = CAP_S) -> float:
     return random.uniform(BASE_S / 2, max(BASE_S, min(cap_s, BASE_S * 2.0 ** min(tries, 16))))
 
 
-def setback(error: PipelineError, work: Work, stage: Stage, *, max_attempts: int) -> Setback:
+def setback(error: PipelineError, work: Work, stage: Stage, *, max_attempts: int, max_wait_s: float = MAX_WAIT_S) -> Setback:
     """Turn a deliberate failure into what the ledger writes."""
     if isinstance(error, Skipped):
         return _plain(error, work, stage, "skipped", unchanged=isinstance(error, Unchanged))
     if isinstance(error, Retryable):
         if not error.costs_attempt:
+            if _too_long(error, work, max_wait_s):
+                error.detail = f"{error.detail}; this document has waited for {max_wait_s / 3600:.0f} hours"
+                error.hint = "When it answers again: `dujiang failures replay`."
+                return _plain(error, work, stage, "dead")
             return _plain(error, work, stage, "retry", delay_s=_wait(error, work), costs_attempt=False)
         if work.attempts + 1 < max_attempts:
             return _plain(error, work, stage, "retry", delay_s=error.after if error.after is not None else jitter(work.attempts))
     return _plain(error, work, stage, "dead")
+
+
+def _too_long(error: Retryable, work: Work, max_wait_s: float) -> bool:
+    """A quota names its own end; everything else that costs no attempt is bounded by age."""
+    return not isinstance(error, QuotaExhausted) and work.waiting_since is not None and time.time() - work.waiting_since > max_wait_s
 
 
 def _wait(error: Retryable, work: Work) -> float:

@@ -12,8 +12,10 @@ import pytest
 
 from tests.simulators.model_server import ModelServer
 from tests.system import System, fill, until
-from workers import verdict
+from workers import stages, verdict
 from workers.inline import run_inline
+from workers.ledger import forming
+from workers.limits import rules
 from workers.views import RunView
 
 DOCUMENTS = 6
@@ -168,3 +170,24 @@ def test_a_model_server_that_is_away_at_the_start_is_waited_for(tmp_path: Path, 
         with ModelServer(port, dim=DIM):
             assert system.finish(run, 20.0).indexed == DOCUMENTS
     system.close()
+
+
+def test_one_text_that_the_server_cannot_take_ends_alone_and_its_neighbours_are_indexed(
+    system: System, model: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "odd.md").write_text("# Odd\n\nThe server chokes on xylophone-7 whenever it is asked.\n")
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 0.02)
+    monkeypatch.setattr(stages, "STUBBORN_WAITS", 2)
+    monkeypatch.setattr(stages, "SPREAD_S", 0.3)
+    monkeypatch.setattr(forming, "LINGER_S", 0.1)
+    monkeypatch.setattr(rules, "COOL_S", 0.02)
+    monkeypatch.setattr(rules, "COOL_MOST_S", 0.02)
+    model.config(chokes_on="xylophone-7")
+    run = system.ingest(folder)
+    with driven(system, run):
+        pass
+    ended = system.finish(run)
+    assert (ended.indexed, ended.failed) == (DOCUMENTS, 1)
+    [letter] = ended.failures
+    assert (letter.document.endswith("odd.md"), letter.code, letter.stage) == (True, "server_error", "embed")
+    assert "on this document alone" in letter.hint

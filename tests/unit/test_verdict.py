@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -66,3 +67,13 @@ def test_backoff_spreads_out_and_stays_under_its_cap() -> None:
     delays = [verdict.jitter(tries) for tries in range(20) for _ in range(50)]
     assert max(delays) <= verdict.CAP_S and min(delays) >= verdict.BASE_S / 2
     assert len(set(delays)) > 900
+
+
+def test_waiting_for_what_is_away_ends_after_days_and_waiting_for_a_quota_does_not() -> None:
+    long_ago = time.time() - 100 * 3600
+    found = verdict.setback(Unavailable("away", dependency=True), replace(WORK, waiting_since=long_ago), Stage.EMBED, max_attempts=3)
+    assert found.status == "dead" and "waited for 72 hours" in found.detail and "replay" in found.hint
+    assert (
+        verdict.setback(Unavailable("away", dependency=True), replace(WORK, waiting_since=time.time()), Stage.EMBED, max_attempts=3).status == "retry"
+    )
+    assert verdict.setback(QuotaExhausted("spent"), replace(WORK, waiting_since=long_ago), Stage.LOAD, max_attempts=3).status == "retry"

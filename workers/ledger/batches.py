@@ -45,6 +45,7 @@ _WORK = (
     documents.c.shadow_of,
     documents.c.source_id,
     documents.c.revision_mark,
+    documents.c.waiting_since,
 )
 
 
@@ -125,7 +126,9 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
         )
         if taken.rowcount != 1:
             return None
-        write_refs(connection, outcome.refs, now)
+        # Of a document that was taken from this batch meanwhile, by a deletion or by another generation, nothing is kept.
+        mine = set(connection.scalars(select(documents.c.id).where(documents.c.batch_id == batch.id).order_by(documents.c.id).with_for_update()))
+        write_refs(connection, [ref for ref in outcome.refs if ref.document_id in mine], now)
         _write_usage(connection, batch, outcome, now)
         if outcome.dimension is not None and batch.collection.dimension is None:
             connection.execute(update(collections).where(collections.c.id == batch.collection.id).values(dimension=outcome.dimension))
@@ -188,7 +191,15 @@ def _advance(connection: Connection, batch: Batch, advances: Iterable[Advance], 
         if following is None:
             _finish(connection, batch, mine, {advance.document_id: advance.remark for advance in members}, now)
             continue
-        values: dict[str, object] = {"stage": following.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now, "lost": 0}
+        values: dict[str, object] = {
+            "stage": following.value,
+            "status": "ready",
+            "batch_id": None,
+            "next_at": 0.0,
+            "updated_at": now,
+            "lost": 0,
+            "waiting_since": None,
+        }
         if following is not Stage.EMBED:
             issue = successor(connection, batch, (following,), len(members), sum(d.chunks for d in batch.documents), now)
             issues.append(issue)
@@ -255,6 +266,7 @@ def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], rem
             attempts=0,
             waits=0,
             lost=0,
+            waiting_since=None,
             error_stage="",
             error_code="",
             error_detail="",
@@ -316,6 +328,7 @@ def _setback_values(setback: Setback, work: Work, now: float) -> dict[str, objec
         values["waits"] = work.waits + 1
     if setback.status == "retry":
         values["next_at"] = now + setback.delay_s
+        values["waiting_since"] = None if setback.costs_attempt else func.coalesce(documents.c.waiting_since, now)
     return values
 
 

@@ -27,6 +27,16 @@ class Totals:
     retries: Mapping[tuple[str, ...], float]
 
 
+def served_since(db: Database, moment: float | None) -> bool:
+    """True when a model has answered for some document since then."""
+    if moment is None:
+        return False
+    newest = select(usage.c.at).where(usage.c.part == "build").order_by(usage.c.id.desc()).limit(1)
+    with db.read() as connection:
+        at = connection.scalar(newest)
+    return at is not None and at > moment
+
+
 def totals(db: Database) -> Totals:
     """Raises Unavailable."""
     tokens: dict[tuple[str, ...], float] = {}

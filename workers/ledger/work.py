@@ -59,6 +59,8 @@ class Work:
     source_id: str = ""
     revision: str = ""
     """The source's change mark."""
+    waiting_since: float | None = None
+    """First failure that cost no attempt since it last moved; seconds since the epoch."""
 
     @property
     def identity(self) -> str:
