@@ -20,6 +20,7 @@ from pipeline.identity import content_hash
 from pipeline.load import connectors
 from pipeline.protocols import Connector
 from tests.simulators.shelf import filled
+from tests.simulators.yuque import TOKEN, Yuque
 from tests.sourced import Bench, plugged
 from tests.system import fill
 
@@ -70,6 +71,15 @@ def source_shelf(tmp_path: Path) -> Mapping[str, str]:
     with shelf.edit():
         shelf.marks = 3
     return {"path": str(shelf.path)}
+
+
+@pytest.fixture
+def source_yuque() -> Iterator[Mapping[str, str]]:
+    with Yuque() as simulator:
+        simulator.book(1, "Stations")
+        for number in range(1, 6):
+            simulator.write(1, number, f"Page {number}", f"Text of page {number}.")
+        yield {"base_url": simulator.url, "token": TOKEN}
 
 
 @pytest.fixture(params=KINDS)
