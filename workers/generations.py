@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 
-from pipeline import identity
-from pipeline.errors import BadRequest, Conflict, NotFound
-from workers import collecting, withdrawal
-from workers.ledger import browse, catalog, flipping, generations
+from pipeline.errors import BadRequest, Conflict, NotFound, PipelineError, Unavailable
+from pipeline.identity import index_name
+from workers import collecting, forecast, withdrawal
+from workers.ledger import beginning, browse, catalog, flipping, generations, shadows
 from workers.ledger.generations import Building
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import GenerationView, ReindexView, RunView
+
+log = logging.getLogger("dujiang.generations")
 
 
 class Generations:
@@ -27,7 +30,8 @@ class Generations:
         row = catalog.find(self._db, tenant, name)
         found = generations.listed(self._db, row.id)
         if not found:
-            return (GenerationView(row.generation, "live", row.chunker, row.embedder, row.dimension, catalog.moment(row.created_at), None, None),)
+            made = catalog.moment(row.created_at)
+            return (GenerationView(row.generation, "live", row.chunker, row.embedder, row.dimension, made, made, None),)
         return tuple(
             GenerationView(
                 one.generation,
@@ -45,11 +49,9 @@ class Generations:
     def plan(
         self, name: str, *, embedder: str = "", chunker: str = "", options: Mapping[str, str] | None = None, tenant: str = "default"
     ) -> ReindexView:
-        """What a reindex would do. Raises NotFound, BadRequest, Unsupported."""
+        """What a reindex would do, told from a sample of the documents. Raises NotFound, BadRequest, Unsupported, Unavailable."""
         row = catalog.find(self._db, tenant, name)
-        wanted = self._options(row, embedder, chunker, options)
-        documents, chunks = browse.totals(self._db, row.id)
-        return ReindexView(documents, chunks, str(wanted["chunker"]), str(wanted["embedder"]))
+        return forecast.forecast(self._runtime, row, self._options(row, embedder, chunker, options))
 
     def reindex(
         self, name: str, *, embedder: str = "", chunker: str = "", options: Mapping[str, str] | None = None, tenant: str = "default"
@@ -59,35 +61,55 @@ class Generations:
         Raises NotFound, BadRequest, Unsupported, Conflict when another one is being built.
         """
         row = catalog.find(self._db, tenant, name)
-        building = generations.begin(self._db, row, self._options(row, embedder, chunker, options))
+        collecting.check_store(self._runtime, row)
+        building = beginning.begin(self._db, row, self._options(row, embedder, chunker, options))
         _follow(self._runtime, building)
         return browse.run(self._db, browse.run_name(building.run_id))
 
     def accept(self, name: str, *, tenant: str = "default") -> RunView:
-        """Let a generation answer although documents failed in it; those answer no more. Raises NotFound, Conflict."""
+        """Let a generation answer although documents failed in it; those answer no more. Raises NotFound, Conflict.
+
+        What changed since its run ended is built first; then it is asked again.
+        """
         row = catalog.find(self._db, tenant, name)
-        building = next((one for one in generations.under_construction(self._db) if one.main_id == row.id), None)
+        building = next(iter(generations.under_construction(self._db, row.id)), None)
         if building is None:
             raise NotFound(
                 f"no generation of {name!r} is being built", hint=f"Begin one: `dujiang collections reindex {name}`.", code="nothing_building"
             )
-        _follow(self._runtime, building)
         if not flipping.flip(self._db, building, collecting.base_of(self._runtime, building.collection), accept=True):
-            raise Conflict(f"the new generation of {name!r} is not built to its end yet", hint="Wait for its run.", code="reindex_under_way")
+            raise Conflict(
+                f"the new generation of {name!r} is not built to its end yet",
+                hint=f"Wait for its run, or go on with it: `dujiang collections reindex {name}`.",
+                code="reindex_under_way",
+            )
         withdrawal.purge(self._runtime, row)
         return browse.run(self._db, browse.run_name(building.run_id))
 
     def rollback(self, name: str, *, tenant: str = "default") -> RunView:
-        """Return to the generation that answered before. Raises NotFound.
+        """Return to the generation that answered before. Raises NotFound, Conflict, Unavailable.
 
         What was deleted or hidden since stays so; what changed since is built first.
         """
         row = catalog.find(self._db, tenant, name)
+        collecting.check_store(self._runtime, row)
         number = generations.last_retained(self._db, row)
-        options = generations.options_of(self._db, row.id, number)
-        building = generations.begin(self._db, row, options, generation=number)
-        _follow(self._runtime, building)
-        _advance(self._runtime, building)
+        index = index_name(row.tenant, row.name, number)
+        store = self._runtime.open_store(self._runtime.settings.store_url, writer=True)
+        try:
+            held = dict(store.versions(index))
+        except NotFound:
+            held = dict[str, int]()
+        shown = generations.answering(self._db, row.id)
+        # Somebody late may have written a version that never answered; a store lets no older one win over it.
+        ahead = [document_id for document_id, version in held.items() if document_id in shown and version > shown[document_id]]
+        if ahead:
+            store.delete(index, ahead)
+        building = beginning.begin(self._db, row, generations.options_of(self._db, row.id, number), generation=number, held=held)
+        ghosts = {document_id: version for document_id, version in held.items() if document_id not in shown}
+        if ghosts:
+            store.delete(index, list(ghosts), fence=ghosts)
+        _step(self._runtime, building)
         return browse.run(self._db, browse.run_name(building.run_id))
 
     def _options(self, row: CollectionRow, embedder: str, chunker: str, options: Mapping[str, str] | None) -> dict[str, object]:
@@ -110,41 +132,67 @@ class Generations:
 def advance(runtime: Runtime) -> None:
     """Bring every generation under construction a step further; those that are whole answer from now on.
 
-    Safe to run twice at once. Raises Unavailable.
+    Safe to run twice at once, and to be killed at any line. Raises Unavailable when the ledger is away.
     """
     for building in generations.under_construction(runtime.db):
-        if building.cancelled:
-            flipping.abandon(runtime.db, building)
-        elif not building.run_ended:
-            _follow(runtime, building)
-            _advance(runtime, building)
+        try:
+            _step(runtime, building)
+        except PipelineError as error:
+            # A store that is away, or another's transaction: the next turn comes soon, and nobody else has to wait.
+            level = logging.DEBUG if isinstance(error, Unavailable) else logging.ERROR
+            log.log(level, "a generation cannot be brought on now: %s", error.detail, extra={"run": building.run_id})
+
+
+def _step(runtime: Runtime, building: Building) -> None:
+    db = runtime.db
+    if building.cancelled:
+        flipping.abandon(db, building)
+        drop_surplus(runtime)
+        return
+    if shadows.busy(db, building):
+        return
+    if building.run_ended:
+        if shadows.stopped(db, building):
+            return  # until a person goes on with it, replays what failed, or accepts
+        building = beginning.go_on(db, building)
+    if _follow(runtime, building):
+        shadows.chase(db, building)
+    elif shadows.stopped(db, building):
+        shadows.fail(db, building)
+    elif flipping.flip(db, building, collecting.base_of(runtime, building.collection)):
+        withdrawal.purge(runtime, building.collection)
+        drop_surplus(runtime)
+
+
+def _follow(runtime: Runtime, building: Building) -> int:
+    """Shadows for what is new or changed, none for what is gone; gives how many were begun."""
+    main = catalog.find(runtime.db, building.collection.tenant, building.collection.name)
+    base = collecting.base_of(runtime, main)
+    number, after = shadows.follow(runtime.db, building, base)
+    while after:
+        more, after = shadows.follow(runtime.db, building, base, after=after)
+        number += more
+    while gone := shadows.departed(runtime.db, building):
+        _withdraw(runtime, building, gone)
+        shadows.forget(runtime.db, building, gone)
+    return number
+
+
+def _withdraw(runtime: Runtime, building: Building, gone: Mapping[str, int]) -> None:
+    try:
+        # The fence keeps out who was about to write one of them and has not noticed yet.
+        runtime.open_store(runtime.settings.store_url, writer=True).delete(building.index, list(gone), fence=gone)
+    except NotFound:
+        return  # nothing has been written yet
 
 
 def drop_surplus(runtime: Runtime) -> None:
-    """Remove builds from the store that are given up, or retired beyond what is kept. Raises Unavailable."""
+    """Remove builds from the store that are given up, or retired beyond what is kept. Safe to be killed. Raises Unavailable."""
     for collection_id, tenant, name, number in generations.surplus(runtime.db, runtime.settings.keep_generations):
+        if not generations.give_up(runtime.db, collection_id, number):
+            continue
         try:
-            runtime.open_store(runtime.settings.store_url, writer=True).drop(identity.index_name(tenant, name, number))
+            runtime.open_store(runtime.settings.store_url, writer=True).drop(index_name(tenant, name, number))
         except NotFound:
             pass  # dropped before, and the ledger was not told
         generations.dropped(runtime.db, collection_id, number)
-
-
-def _follow(runtime: Runtime, building: Building) -> None:
-    """Shadows for what is new or changed, none for what is gone."""
-    while generations.follow(runtime.db, building):
-        pass
-    while gone := generations.departed(runtime.db, building):
-        row = building.collection
-        withdrawal.out_of(runtime, [identity.index_name(row.tenant, row.name, row.generation)], gone)
-        generations.forget(runtime.db, building, gone)
-
-
-def _advance(runtime: Runtime, building: Building) -> None:
-    moving, failed = generations.pending(runtime.db, building)
-    if moving:
-        return
-    if failed:
-        generations.fail(runtime.db, building)
-    elif flipping.flip(runtime.db, building, collecting.base_of(runtime, building.collection)):
-        withdrawal.purge(runtime, building.collection)

@@ -313,22 +313,27 @@ def index(desk: Desk) -> None:
     if not ready:
         return
     dimension = next((item.vectors.shape[1] for item in ready if item.vectors is not None and item.vectors.size), 0)
+    _write(desk, ready, desk.batch.collection.dimension or dimension)
+
+
+def _write(desk: Desk, items: Sequence[Item], dimension: int) -> None:
+    """Write documents together. When that is refused, the one that is named is written alone, and the others in halves."""
     try:
-        store, name = desk.tools.store(desk.batch.collection, desk.batch.collection.dimension or dimension)
-        written = {outcome.document_id: outcome.written for outcome in indexing.index(store, name, [_indexed(item) for item in ready])}
+        store, name = desk.tools.store(desk.batch.collection, dimension)
+        written = {outcome.document_id: outcome.written for outcome in indexing.index(store, name, [_indexed(item) for item in items])}
     except PipelineError as error:
-        if len(ready) == 1 or not _about_a_document(error):
-            desk.fail_together(ready, Stage.INDEX, error)
+        if len(items) == 1 or not _about_a_document(error):
+            desk.fail_together(items, Stage.INDEX, error)
             return
-        desk.each(Stage.INDEX, ready, lambda item: _index_one(desk, item, dimension))
+        named = [item for item in items if item.work.key == error.document]
+        others = [item for item in items if item.work.key != error.document]
+        middle = (len(others) + 1) // 2
+        for part in (named, others[:middle], others[middle:]):
+            if part:
+                _write(desk, part, dimension)
         return
-    for item in ready:
+    for item in items:
         _judge(desk, item, written[item.work.identity])
-
-
-def _index_one(desk: Desk, item: Item, dimension: int) -> None:
-    store, name = desk.tools.store(desk.batch.collection, desk.batch.collection.dimension or dimension)
-    _judge(desk, item, indexing.index(store, name, [_indexed(item)])[0].written)
 
 
 def _judge(desk: Desk, item: Item, written: bool) -> None:

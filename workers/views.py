@@ -142,9 +142,17 @@ class ReindexView:
 
     documents: int
     chunks: int
-    """Those there are now; another chunker makes another number."""
+    """Those there are now."""
     chunker: str
     embedder: str
+    new_chunks: int
+    """Those there would be."""
+    to_embed: int
+    """Of them, those whose text has no kept vector of this model."""
+    tokens: int
+    """In the chunks that would be sent, as the collection's tokenizer counts."""
+    sampled: int
+    """Documents that were cut to tell; the numbers above are exact when it is all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, exists, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, select, update
 
 from pipeline.errors import NotFound
 from workers.ledger import balance
@@ -22,7 +22,8 @@ def stop_all(db: Database, *, collection_id: str = "", source_id: str = "") -> l
     """Cancel every run of a collection or source that has not ended; returns which."""
     with db.write() as connection:
         now = db.now(connection)
-        mine = runs.c.collection_id == collection_id if collection_id else runs.c.source_id == source_id
+        of_collection = runs.c.collection_id.in_([collection_id, *connection.scalars(_builds(collection_id))])
+        mine = of_collection if collection_id else runs.c.source_id == source_id
         found = list(connection.scalars(select(runs.c.id).where(mine, runs.c.finished_at.is_(None)).order_by(runs.c.id)))
         for run_id in found:
             _stop(connection, run_id, now)
@@ -65,12 +66,20 @@ def hold_collection(db: Database, collection_id: str, *, paused: bool) -> None:
     """Pause or resume all work on a collection. Raises NotFound."""
     with db.write() as connection:
         done = connection.execute(update(collections).where(collections.c.id == collection_id).values(paused=int(paused)))
+        connection.execute(update(collections).where(collections.c.id.in_(_builds(collection_id))).values(paused=int(paused)))
     if done.rowcount != 1:
         raise NotFound(f"there is no collection {collection_id!r}", hint="`dujiang collections list` shows those there are.")
 
 
+def _builds(collection_id: str) -> Select[str]:
+    """Rows under which the next generation of a collection is built."""
+    main = collections.alias("main")
+    same = (main.c.tenant == collections.c.tenant, main.c.name == collections.c.name, main.c.id == collection_id)
+    return select(collections.c.id).join(main, and_(*same)).where(collections.c.status == "building")
+
+
 def held_back() -> ColumnElement[bool]:
     """True for a run whose collection or source is paused; for a statement that selects from `runs`."""
-    collection = exists().where(collections.c.id == runs.c.collection_id, collections.c.paused == 1)
+    collection = exists().where(collections.c.id == runs.c.collection_id, collections.c.paused != 0)
     source = exists().where(sources.c.id == runs.c.source_id, sources.c.paused == 1)
     return collection | source

@@ -1,31 +1,28 @@
-"""Builds of a collection: the next one grows beside the one that answers, and takes its place in one transaction.
+"""Builds of a collection that the store may hold, and the rows that stand for them.
 
-While it grows, the building generation has a row of its own in `collections` and a shadow row in `documents` for each document that answers.
+While the next generation grows beside the one that answers, it has a row of its own in `collections` (status "building"), and a shadow row in
+`documents` for each document that answers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from pipeline import identity
-from pipeline.contracts import Lane, Stage
-from pipeline.errors import Conflict, NotFound
-from workers.ledger import balance
-from workers.ledger.batches import collection_row
-from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import artifact_refs, attempts, collections, documents, generations, retained, run_items, runs
+from pipeline.errors import NotFound
+from workers.ledger.engine import Database
+from workers.ledger.schema import artifact_refs, attempts, collections, documents, generations, retained, runs
 from workers.ledger.work import CollectionRow
 
-SLICE = 500
-MOVING = ("ready", "queued", "retry")
 MARK = 16
 """Length of either half of a document's fingerprint: its own part, then the collection's."""
 OPTIONS = ("chunker", "chunk_options", "tokenizer", "embedder", "embedder_revision")
+ENDED = ("cancelling", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,14 @@ class Building:
     """The building row: its id, generation and options."""
     main_id: str
     run_id: int
+    """The newest run that builds it."""
     run_ended: bool
     cancelled: bool
+
+    @property
+    def index(self) -> str:
+        """Its name in the store."""
+        return identity.index_name(self.collection.tenant, self.collection.name, self.collection.generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,17 @@ def shadow_id(document_id: str, generation: int) -> str:
     return identity.fingerprint({"document": document_id, "generation": generation})
 
 
+def answers(main: Any) -> ColumnElement[bool]:
+    """Whether a row of `documents` is shown to whoever asks."""
+    return and_(main.c.live_version.is_not(None), main.c.hidden_at.is_(None), main.c.status.not_in(("deleting", "deleted", "hiding", "hidden")))
+
+
 def listed(db: Database, collection_id: str) -> tuple[GenerationRow, ...]:
     """Every build of a collection, oldest first; empty while there was never a second one."""
     columns = [generations.c[name] for name in GenerationRow.__dataclass_fields__]
+    mine = (generations.c.collection_id == collection_id, generations.c.status != "dropped")
     with db.read() as connection:
-        rows = connection.execute(select(*columns).where(generations.c.collection_id == collection_id).order_by(generations.c.generation))
-        return tuple(GenerationRow(*row) for row in rows)
+        return tuple(GenerationRow(*row) for row in connection.execute(select(*columns).where(*mine).order_by(generations.c.generation)))
 
 
 def indices(db: Database, row: CollectionRow) -> list[str]:
@@ -77,254 +85,86 @@ def indices(db: Database, row: CollectionRow) -> list[str]:
     return [identity.index_name(row.tenant, row.name, number) for number in (row.generation, *others)]
 
 
-def begin(db: Database, row: CollectionRow, options: Mapping[str, object], *, generation: int | None = None) -> Building:
-    """Open the next generation, or go on with the one under construction when it has the same options.
-
-    Args:
-        options: `OPTIONS` and ``dimension`` of the new generation.
-        generation: a retained one to return to, instead of a new number.
-    Raises Conflict when another one is under construction.
-    """
-    with db.write() as connection:
-        now = db.now(connection)
-        found = connection.execute(
-            select(collections).where(collections.c.tenant == row.tenant, collections.c.name == row.name, collections.c.status == "building")
-        ).first()
-        if found is not None:
-            _same(found, options, row.name)
-            return _again(connection, collection_row(found), row.id, now)
-        number = generation or _next(connection, row)
-        _note(connection, row.id, row.generation, _options_of(row), "live", now)
-        _note(connection, row.id, number, options, "building", now)
-        mine = building_id(row.id, number)
-        values = {name: options[name] for name in (*OPTIONS, "dimension")}
-        connection.execute(
-            insert(collections).values(
-                id=mine, tenant=row.tenant, name=row.name, store_url=row.store_url, generation=number, status="building", created_at=now, **values
-            )
-        )
-        made = collection_row(connection.execute(select(collections).where(collections.c.id == mine)).one())
-        if generation is not None:
-            _take_retained(connection, row, made, now)
-        return Building(made, row.id, _open_run(connection, made, now), False, False)
+def under_construction(db: Database, main_id: str = "") -> list[Building]:
+    """Every generation that is being built, or that of one collection."""
+    main = collections.alias("main")
+    query = select(collections, main.c.id.label("main_id")).where(collections.c.status == "building")
+    query = query.join(main, and_(main.c.tenant == collections.c.tenant, main.c.name == collections.c.name, main.c.status == "live"))
+    with db.read() as connection:
+        return [
+            of_row(connection, row, str(row.main_id)) for row in connection.execute(query.where(main.c.id == main_id) if main_id else query).all()
+        ]
 
 
-def _options_of(row: CollectionRow) -> dict[str, object]:
+def of_row(connection: Connection, row: Any, main_id: str) -> Building:
+    """What is being built by a row of `collections`, and how its run stands."""
+    made = _collection(row)
+    newest = select(runs.c.id, runs.c.finished_at, runs.c.status).where(runs.c.collection_id == made.id, runs.c.kind == "reindex")
+    run = connection.execute(newest.order_by(runs.c.id.desc()).limit(1)).first()
+    ended = run is None or run.finished_at is not None
+    return Building(made, main_id, int(run.id) if run else 0, ended, run is not None and run.status in ENDED)
+
+
+def _collection(row: Any) -> CollectionRow:
+    values: dict[str, Any] = {column.name: getattr(row, column.name) for column in collections.c}
+    values["chunk_options"] = json.loads(values["chunk_options"])
+    values["paused"] = bool(values["paused"])
+    return CollectionRow(**values)
+
+
+def options_of_row(row: CollectionRow) -> dict[str, object]:
+    """`OPTIONS` and ``dimension`` as the tables hold them."""
     values: dict[str, object] = {name: getattr(row, name) for name in (*OPTIONS, "dimension")}
     return values | {"chunk_options": json.dumps(dict(row.chunk_options), sort_keys=True)}
 
 
-def _same(found: Any, options: Mapping[str, object], name: str) -> None:
-    if any(getattr(found, option) != options[option] for option in OPTIONS):
-        raise Conflict(
-            f"another generation of {name!r} is being built: {found.chunker}, {found.embedder}",
-            hint="Wait for its run, or cancel it: `dujiang runs list`.",
-            code="reindex_under_way",
-        )
-
-
-def _next(connection: Connection, row: CollectionRow) -> int:
+def following(connection: Connection, row: CollectionRow) -> int:
+    """A number that no build of this collection has had: somebody late may still write under an old one."""
     highest = connection.scalar(select(func.max(generations.c.generation)).where(generations.c.collection_id == row.id)) or 0
     return max(int(highest), row.generation) + 1
 
 
-def _note(connection: Connection, collection_id: str, number: int, options: Mapping[str, object], status: str, now: float) -> None:
-    known = connection.execute(
-        update(generations).where(generations.c.collection_id == collection_id, generations.c.generation == number).values(status=status)
-    )
-    if not known.rowcount:
+def note(connection: Connection, collection_id: str, number: int, options: Mapping[str, object], status: str, **times: float) -> None:
+    """Give a build its status; its row is made when it is missing."""
+    mine = (generations.c.collection_id == collection_id, generations.c.generation == number)
+    if not connection.execute(update(generations).where(*mine).values(status=status)).rowcount:
         values = {name: options[name] for name in (*OPTIONS, "dimension")}
-        connection.execute(insert(generations).values(collection_id=collection_id, generation=number, status=status, created_at=now, **values))
-
-
-def _open_run(connection: Connection, made: CollectionRow, now: float) -> int:
-    values = {
-        "tenant": made.tenant,
-        "collection_id": made.id,
-        "collection": made.name,
-        "source": "reindex",
-        "kind": "reindex",
-        "lane": Lane.BULK.value,
-    }
-    return int(connection.execute(insert(runs).values(**values, status="running", scan="open", started_at=now).returning(runs.c.id)).scalar_one())
-
-
-def _again(connection: Connection, made: CollectionRow, main_id: str, now: float) -> Building:
-    """The open run of a building generation, or a new one that takes up what failed before."""
-    run = connection.scalar(select(func.max(runs.c.id)).where(runs.c.collection_id == made.id, runs.c.finished_at.is_(None)))
-    if run is None:
-        run = _open_run(connection, made, now)
-        # What failed or was cancelled is made anew: without its row it is missing.
-        forget_shadows(connection, and_(documents.c.collection_id == made.id, documents.c.status.not_in(("done", *MOVING))))
-        connection.execute(update(documents).where(documents.c.collection_id == made.id, documents.c.status.in_(MOVING)).values(run_id=run))
-    return Building(made, main_id, int(run), False, False)
-
-
-def _take_retained(connection: Connection, row: CollectionRow, made: CollectionRow, now: float) -> None:
-    """Documents that the retained generation holds in the version that still answers need no work."""
-    main = documents.alias("main")
-    held = connection.execute(
-        select(main, retained.c.chunks.label("held"))
-        .join(retained, and_(retained.c.document_id == main.c.id, retained.c.version == main.c.live_version))
-        .where(retained.c.collection_id == row.id, retained.c.generation == made.generation, answers(main))
-    ).all()
-    for start in range(0, len(held), SLICE):
-        rows = [
-            _shadow(found, made, 0, now)
-            | {"status": "done", "stage": Stage.INDEX.value, "live_version": found.live_version, "live_chunks": found.held}
-            for found in held[start : start + SLICE]
-        ]
-        connection.execute(insert(documents), rows)
-
-
-def answers(main: Any) -> ColumnElement[bool]:
-    return and_(main.c.live_version.is_not(None), main.c.hidden_at.is_(None), main.c.status.not_in(("deleting", "deleted", "hiding")))
-
-
-def _shadow(main: Any, made: CollectionRow, run_id: int, now: float) -> dict[str, Any]:
-    copied = ("tenant", "key", "title", "url", "media_type", "size", "meta", "options", "access", "lane", "route", "source_id")
-    return {name: getattr(main, name) for name in copied} | {
-        "id": shadow_id(main.id, made.generation),
-        "collection_id": made.id,
-        "shadow_of": main.id,
-        "run_id": run_id,
-        "version": main.live_version,
-        "source_hash": main.live_hash,
-        "stage": Stage.LOAD.value,
-        "status": "ready",
-        "updated_at": now,
-    }
-
-
-def under_construction(db: Database) -> list[Building]:
-    """Every generation that is being built."""
-    main = collections.alias("main")
-    with db.read() as connection:
-        rows = connection.execute(
-            select(collections, main.c.id.label("main_id"))
-            .join(main, and_(main.c.tenant == collections.c.tenant, main.c.name == collections.c.name, main.c.status == "live"))
-            .where(collections.c.status == "building")
-        ).all()
-        return [_building(connection, row) for row in rows]
-
-
-def _building(connection: Connection, row: Any) -> Building:
-    values = dict(row._mapping)
-    main_id = str(values.pop("main_id"))
-    values["chunk_options"] = json.loads(values["chunk_options"])
-    values["paused"] = bool(values["paused"])
-    run = connection.execute(select(runs).where(runs.c.collection_id == row.id).order_by(runs.c.id.desc()).limit(1)).first()
-    ended = run is None or run.finished_at is not None
-    return Building(CollectionRow(**values), main_id, int(run.id) if run else 0, ended, run is not None and run.status in ("cancelled", "cancelling"))
-
-
-def follow(db: Database, building: Building) -> int:
-    """Begin shadows of documents that are new or changed since; returns how many."""
-    main, shadow = documents.alias("main"), documents.alias("shadow")
-    behind = or_(shadow.c.id.is_(None), shadow.c.version < main.c.live_version)
-    joined = and_(shadow.c.shadow_of == main.c.id, shadow.c.collection_id == building.collection.id)
-    with db.write() as connection:
-        # Two followers, a supervisor and a beat, must not begin the same shadow twice.
-        connection.execute(select(collections.c.id).where(collections.c.id == building.collection.id).with_for_update())
-        now = db.now(connection)
-        rows = connection.execute(
-            select(main)
-            .outerjoin(shadow, joined)
-            .where(main.c.collection_id == building.main_id, answers(main), behind)
-            .order_by(main.c.id)
-            .limit(SLICE)
-        ).all()
-        if not rows:
-            return 0
-        ids = {row.id: shadow_id(row.id, building.collection.generation) for row in rows}
-        forget_shadows(connection, documents.c.id.in_(list(ids.values())))
-        connection.execute(insert(documents), [_shadow(row, building.collection, building.run_id, now) for row in rows])
-        _copy_refs(connection, {row.id: int(row.live_version) for row in rows}, ids, now)
-        items = [{"run_id": building.run_id, "document_id": name, "outcome": "pending"} for name in ids.values()]
-        connection.execute(delete(run_items).where(run_items.c.run_id == building.run_id, run_items.c.document_id.in_(list(ids.values()))))
-        connection.execute(insert(run_items), items)
-    return len(rows)
-
-
-def _copy_refs(connection: Connection, versions: Mapping[str, int], ids: Mapping[str, str], now: float) -> None:
-    """Bytes and parsed text of the version that answers serve the next generation too."""
-    found = connection.execute(
-        select(artifact_refs).where(artifact_refs.c.document_id.in_(list(versions)), artifact_refs.c.stage.in_((Stage.LOAD.value, Stage.PARSE.value)))
-    )
-    rows = [
-        {**row._mapping, "document_id": ids[row.document_id], "created_at": now}  # pyright: ignore[reportPrivateUsage]
-        for row in found
-        if row.version == versions[row.document_id]
-    ]
-    upsert(connection, artifact_refs, rows)
-
-
-def departed(db: Database, building: Building) -> list[str]:
-    """Documents that answer no more and still have a shadow: their own ids."""
-    main, shadow = documents.alias("main"), documents.alias("shadow")
-    with db.read() as connection:
-        return list(
-            connection.scalars(
-                select(shadow.c.shadow_of)
-                .outerjoin(main, main.c.id == shadow.c.shadow_of)
-                .where(shadow.c.collection_id == building.collection.id, or_(main.c.id.is_(None), ~answers(main)))
-                .limit(SLICE)
-            )
-        )
-
-
-def forget(db: Database, building: Building, document_ids: Sequence[str]) -> None:
-    """Remove the shadows of documents that are out of the building index already."""
-    ids = [shadow_id(name, building.collection.generation) for name in document_ids]
-    with db.write() as connection:
-        balance.settle(connection, [(name, "skipped", 0, "the document was deleted meanwhile") for name in ids], db.now(connection))
-        forget_shadows(connection, documents.c.id.in_(ids))
+        connection.execute(insert(generations).values(collection_id=collection_id, generation=number, status=status, **times, **values))
 
 
 def forget_shadows(connection: Connection, which: ColumnElement[bool]) -> None:
+    """Remove shadow rows of `documents` with all that hangs on them."""
     mine = select(documents.c.id).where(which)
     connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id.in_(mine)))
     connection.execute(delete(attempts).where(attempts.c.document_id.in_(mine)))
     connection.execute(delete(documents).where(which))
 
 
-def pending(db: Database, building: Building) -> tuple[int, int]:
-    """(shadows under way, shadows that failed)."""
-    with db.read() as connection:
-        return pending_in(connection, building)
-
-
-def pending_in(connection: Connection, building: Building) -> tuple[int, int]:
-    rows = connection.execute(
-        select(documents.c.status, func.count()).where(documents.c.collection_id == building.collection.id).group_by(documents.c.status)
-    )
-    counts = {str(status): int(number) for status, number in rows}
-    return sum(counts.get(status, 0) for status in MOVING), counts.get("dead", 0) + counts.get("cancelled", 0) + counts.get("skipped", 0)
-
-
-def fail(db: Database, building: Building) -> None:
-    """The run ends as failed; the building generation stays, so that it can be gone on with."""
-    with db.write() as connection:
-        connection.execute(update(runs).where(runs.c.id == building.run_id).values(scan="incomplete"))
-        balance.finish(connection, [building.run_id], db.now(connection))
-
-
 def last_retained(db: Database, row: CollectionRow) -> int:
     """The generation that answered before. Raises NotFound."""
-    found = [one.generation for one in listed(db, row.id) if one.status == "retained"]
+    found = [one for one in listed(db, row.id) if one.status == "retained"]
     if not found:
         raise NotFound(
             f"no earlier generation of {row.name!r} is kept", hint="Reindex with the earlier options instead.", code="no_retained_generation"
         )
-    return found[-1]
+    return max(found, key=lambda one: (one.retired_at or 0.0, one.generation)).generation
 
 
 def options_of(db: Database, collection_id: str, generation: int) -> dict[str, object]:
     """What a generation was built with."""
+    where = (generations.c.collection_id == collection_id, generations.c.generation == generation)
     with db.read() as connection:
-        where = (generations.c.collection_id == collection_id, generations.c.generation == generation)
         row = connection.execute(select(*[generations.c[name] for name in (*OPTIONS, "dimension")]).where(*where)).one()
         return dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
+
+
+def answering(db: Database, collection_id: str) -> dict[str, int]:
+    """Document id → version that is shown."""
+    with db.read() as connection:
+        rows = connection.execute(
+            select(documents.c.id, documents.c.live_version).where(documents.c.collection_id == collection_id, answers(documents))
+        )
+        return {row.id: int(row.live_version) for row in rows}
 
 
 def surplus(db: Database, keep: int) -> list[tuple[str, str, str, int]]:
@@ -346,9 +186,21 @@ def surplus(db: Database, keep: int) -> list[tuple[str, str, str, int]]:
     return found
 
 
-def dropped(db: Database, collection_id: str, generation: int) -> None:
-    """The store holds it no more."""
+def give_up(db: Database, collection_id: str, generation: int) -> bool:
+    """Nobody may return to a build any more; False when somebody has just begun to."""
+    mine = (generations.c.collection_id == collection_id, generations.c.generation == generation)
     with db.write() as connection:
-        where = (generations.c.collection_id == collection_id, generations.c.generation == generation, generations.c.status != "live")
-        connection.execute(delete(generations).where(*where))
-        connection.execute(delete(retained).where(retained.c.collection_id == collection_id, retained.c.generation == generation))
+        done = connection.execute(update(generations).where(*mine, generations.c.status.in_(("retained", "dropping"))).values(status="dropping"))
+        if done.rowcount == 1:
+            connection.execute(delete(retained).where(retained.c.collection_id == collection_id, retained.c.generation == generation))
+    return done.rowcount == 1
+
+
+def dropped(db: Database, collection_id: str, generation: int) -> None:
+    """The store holds it no more. The newest number stays known, so that it is not given again."""
+    mine = (generations.c.collection_id == collection_id, generations.c.generation == generation, generations.c.status == "dropping")
+    with db.write() as connection:
+        connection.execute(update(generations).where(*mine).values(status="dropped"))
+        newest = select(func.max(generations.c.generation)).where(generations.c.collection_id == collection_id).scalar_subquery()
+        old = (generations.c.collection_id == collection_id, generations.c.status == "dropped", generations.c.generation < newest)
+        connection.execute(delete(generations).where(*old))

@@ -66,8 +66,10 @@ generations = Table(
     Column("created_at", Double, nullable=False),
     Column("live_at", Double),
     Column("retired_at", Double),
+    Column("waves", Integer, nullable=False, default=0),
 )
-"""Every build of a collection that the store may still hold: building, live, retained or dropping."""
+"""Every build of a collection that the store may still hold: building, live, retained or dropping; and the newest that it held, dropped, so that
+its number is not given again. `waves` counts how often a build ran after what changed meanwhile."""
 
 retained = Table(
     "retained",
@@ -113,8 +115,28 @@ sources = Table(
 and without an owner the time before which nobody may. `paused` is 2 where a refusal of its credentials stopped it. `held` counts what a mass
 disappearance would delete, until a person approves."""
 
-tenants = Table("tenants", metadata, Column("name", String(64), primary_key=True), Column("weight", Double, nullable=False, default=1.0))
-"""Shares of the workers; a tenant without a row has weight 1."""
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("weight", Double, nullable=False, default=1.0),
+    Column("most", Integer, nullable=False, default=0),
+)
+"""Shares of the workers; a tenant without a row has weight 1. `most` bounds its batches of one stage at once; 0 does not."""
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("stage", String(16), primary_key=True),
+    Column("lane", String(16), primary_key=True),
+    Column("tenant", String(64), primary_key=True),
+    Column("run_id", BigId, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("clock", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How much was served so far, in documents ÷ weight: of a tenant where `run_id` is 0, else of one run. `clock` is that of those below: the tenant's
+runs, and for the empty name the tenants. See `workers.ledger.turns`."""
 
 runs = Table(
     "runs",
@@ -143,6 +165,7 @@ run_items = Table(
     Column("run_id", BigId, primary_key=True),
     Column("document_id", String(32), primary_key=True),
     Column("outcome", String(16), nullable=False),
+    Column("stage", String(16), nullable=False, default=""),
     Column("chunks", Integer, nullable=False, default=0),
     Column("detail", Text, nullable=False, default=""),
     Index(

@@ -106,6 +106,7 @@ def _tables() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("live_at", sa.Double(), nullable=True),
         sa.Column("retired_at", sa.Double(), nullable=True),
+        sa.Column("waves", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("collection_id", "generation"),
     )
     op.create_table(
@@ -122,7 +123,19 @@ def _tables() -> None:
         "tenants",
         sa.Column("name", sa.String(length=64), nullable=False),
         sa.Column("weight", sa.Double(), nullable=False),
+        sa.Column("most", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "turns",
+        sa.Column("stage", sa.String(length=16), nullable=False),
+        sa.Column("lane", sa.String(length=16), nullable=False),
+        sa.Column("tenant", sa.String(length=64), nullable=False),
+        sa.Column("run_id", BigId, nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("clock", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("stage", "lane", "tenant", "run_id"),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "sources",
@@ -164,7 +177,7 @@ def downgrade() -> None:
     _waiting("run_id", "stage", "id")
     op.drop_column("batches", "members")
     op.drop_index("run_items_told", "run_items")
-    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "tenants", "generations"):
+    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "turns", "tenants", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
