@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
 from workers import deleting, erasing, generations, schedule
+from workers.artifacts import compaction
 from workers.feeder import Feeder
 from workers.ledger import forming, metering, nodes, refs, stalls, sweeping
 from workers.processes import node_name
@@ -88,14 +89,12 @@ class Housekeeping:
 
 
 def tidy(runtime: Runtime) -> None:
-    """Forget what is past its retention: closed batches, artifacts of retired versions, packs that nobody names."""
+    """Forget what is past its retention: closed batches, artifacts of retired versions, packs and parts of packs that nobody names."""
     sweeping.tidy(runtime.db)
     generations.drop_surplus(runtime)
     deleting.finish(runtime)
     deleting.drop_late(runtime)
     erasing.erase(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
-    runtime.artifacts.shelf.sweep(time.time() - YOUNG_PACK_S)
-    old = [name for name, written_at in runtime.artifacts.packs() if time.time() - written_at > YOUNG_PACK_S]
-    runtime.artifacts.remove(refs.unreferenced(runtime.db, old))
+    compaction.tidy(runtime.db, runtime.artifacts, young_s=YOUNG_PACK_S)
     metering.weigh(runtime.db)

@@ -84,8 +84,9 @@ def test_entries_that_stay_move_into_a_new_pack_unopened(artifacts: Artifacts) -
     kept = [b"stays " * 200, b"stays too"]
     refs = artifacts.write("parse/1-1", [entry("a", kept[0]), entry("gone", b"secret"), entry("b", kept[1])])
     moved = artifacts.rewrite("parse/1-1.pack", [refs[0], refs[2]], "parse/1-1-r1")
-    assert artifacts.read(moved) == kept
-    assert {ref.pack for ref in moved} == {"parse/1-1-r1.pack"}
+    assert list(moved) == [refs[0].start, refs[2].start]
+    assert artifacts.read(list(moved.values())) == kept
+    assert {ref.pack for ref in moved.values()} == {"parse/1-1-r1.pack"}
     assert b"secret" not in artifacts.shelf.get("parse/1-1-r1.pack", [(0, 10_000)])[0]
 
 

@@ -55,13 +55,14 @@ class Folder:
                 code="artifacts_unavailable",
             ) from error
 
-    def packs(self) -> Iterator[tuple[str, float]]:
+    def packs(self) -> Iterator[tuple[str, float, int]]:
         if not self.folder.is_dir():
             return
         for path in self.folder.glob("*/*.pack"):
             # one that goes while we look was not ours to tell of
             with suppress(FileNotFoundError):
-                yield path.relative_to(self.folder).as_posix(), path.stat().st_mtime
+                found = path.stat()
+                yield path.relative_to(self.folder).as_posix(), found.st_mtime, found.st_size
 
     def sweep(self, before: float) -> int:
         gone = 0

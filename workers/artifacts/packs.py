@@ -53,8 +53,8 @@ class Shelf(Protocol):
         """Bytes ``start`` to ``end`` of each span, shorter where the pack ends before. Raises NotFound, Unavailable."""
         ...
 
-    def packs(self) -> Iterator[tuple[str, float]]:
-        """(name, modified at) of every pack. Raises Unavailable."""
+    def packs(self) -> Iterator[tuple[str, float, int]]:
+        """(name, modified at, bytes) of every pack. Raises Unavailable."""
         ...
 
     def sweep(self, before: float) -> int:
@@ -125,21 +125,26 @@ class Artifacts:
             found.update(zip(positions, pieces, strict=True))
         return [found[position] for position in range(len(refs))]
 
-    def rewrite(self, pack: str, keep: Sequence[Ref], name: str) -> list[Ref]:
-        """Copy those entries of a pack into a new one, as they are; `pack` itself stays. Raises NotFound, Malformed, Unavailable."""
+    def rewrite(self, pack: str, keep: Sequence[Ref], name: str) -> dict[int, Ref]:
+        """Copy those entries of a pack into a new one, as they are; `pack` itself stays. Raises NotFound, Unavailable.
+
+        Returns: where an entry was → where its copy is. What the pack is too short for is left out.
+        """
         pieces = self.shelf.get(pack, [(ref.start, ref.start + ref.length) for ref in keep])
-        moved: list[Ref] = []
+        moved: dict[int, Ref] = {}
+        parts: list[bytes] = []
         start = 0
         for ref, piece in zip(keep, pieces, strict=True):
-            _whole(piece, ref)
-            moved.append(Ref(ref.document_id, ref.version, ref.stage, ref.key, f"{name}.pack", start, ref.length))
-            start += ref.length
-        self.shelf.put(f"{name}.pack", pieces)
+            if len(piece) == ref.length:
+                moved[ref.start] = Ref(ref.document_id, ref.version, ref.stage, ref.key, f"{name}.pack", start, ref.length)
+                parts.append(piece)
+                start += ref.length
+        self.shelf.put(f"{name}.pack", parts)
         return moved
 
     def packs(self) -> Iterator[tuple[str, float]]:
         """(name, modified at) of every pack."""
-        return self.shelf.packs()
+        return ((name, written_at) for name, written_at, _ in self.shelf.packs())
 
     def remove(self, packs: Iterable[str]) -> None:
         """Delete packs; unknown names are no error."""

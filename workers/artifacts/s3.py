@@ -73,7 +73,7 @@ class Bucket:
                 whole = bytes(self._obstore.get(store, path).bytes())
             return [whole[start:end] for start, end in spans]
 
-    def packs(self) -> Iterator[tuple[str, float]]:
+    def packs(self) -> Iterator[tuple[str, float, int]]:
         with self._asking("") as store:
             stream = self._obstore.list(store, prefix=self._prefix or None)
         while True:
@@ -84,7 +84,7 @@ class Bucket:
             for found in part:
                 name = found["path"].removeprefix(self._prefix)
                 if name.endswith(".pack"):
-                    yield name, found["last_modified"].timestamp()
+                    yield name, found["last_modified"].timestamp(), found["size"]
 
     def sweep(self, before: float) -> int:
         """A write is one request here: nothing is left half done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, exists, select, update
+from sqlalchemy import Connection, Row, and_, delete, exists, func, select, update
 
 from pipeline.contracts import Stage
 from workers.ledger.engine import Database
@@ -72,13 +72,30 @@ def of_pack(db: Database, pack: str) -> list[Ref]:
     return [_ref(row) for row in rows]
 
 
-def moved(db: Database, pack: str, places: Mapping[int, Ref]) -> None:
-    """Point every reference into `pack` at the copy of its entry; `places` is by the old start."""
+def moved(db: Database, pack: str, places: Mapping[int, Ref], lost: Sequence[int] = ()) -> None:
+    """Point every reference into `pack` at the copy of its entry, and drop those to entries that are lost; both by the old start."""
     with db.write() as connection:
         for start, ref in places.items():
             connection.execute(
                 update(artifact_refs).where(artifact_refs.c.pack == pack, artifact_refs.c.start == start).values(pack=ref.pack, start=ref.start)
             )
+        for start in lost:
+            connection.execute(delete(artifact_refs).where(artifact_refs.c.pack == pack, artifact_refs.c.start == start))
+
+
+def weights(db: Database) -> dict[str, int]:
+    """Pack → bytes in it that some reference names."""
+    spans = select(artifact_refs.c.pack, artifact_refs.c.start, artifact_refs.c.length).distinct().subquery()
+    with db.read() as connection:
+        rows = connection.execute(select(spans.c.pack, func.sum(spans.c.length)).group_by(spans.c.pack)).all()
+    return {pack: int(length) for pack, length in rows}
+
+
+def forget_deleted(db: Database, since: float) -> int:
+    """Drop what batches that were under way have named of documents that were deleted since then."""
+    gone = select(documents.c.id).where(documents.c.status == "deleted", documents.c.updated_at > since)
+    with db.write() as connection:
+        return connection.execute(delete(artifact_refs).where(artifact_refs.c.document_id.in_(gone))).rowcount
 
 
 def answering(db: Database, collection_id: str) -> list[Ref]:

@@ -5,16 +5,15 @@ A deletion is first noted, then carried out: what is not done yet stands in `out
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from pipeline import identity
-from pipeline.errors import Malformed, NotFound
+from pipeline.errors import NotFound
 from pipeline.packs import cache_group
-from workers.artifacts import Artifacts
-from workers.ledger import balance, generations, outstanding, refs, scrubbing
+from workers.artifacts import Artifacts, compaction
+from workers.ledger import balance, generations, outstanding, scrubbing
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database, upsert
 from workers.ledger.schema import api_keys, artifact_refs, attempts, collections, deletions, documents, retained, sources
@@ -239,26 +238,8 @@ def settle_documents(db: Database, chore: outstanding.Chore) -> None:
 
 
 def drop_packs(db: Database, artifacts: Artifacts, packs: Sequence[str]) -> None:
-    """Take the bytes of deleted documents off the shelf: packs that nobody needs go, those that others share are written anew without them.
-
-    The copy is written before the ledger names it, and the old pack goes last. Raises Unavailable: then the sweep finds what is left.
-    """
-    unneeded = set(refs.unreferenced(db, list(packs)))
-    for pack in packs:
-        if pack in unneeded:
-            continue
-        kept = {ref.start: ref for ref in refs.of_pack(db, pack)}
-        try:
-            copies = artifacts.rewrite(pack, list(kept.values()), _fresh(pack))
-        except (NotFound, Malformed):
-            continue  # gone or damaged: whoever needs it starts from load
-        refs.moved(db, pack, dict(zip(kept, copies, strict=True)))
-    artifacts.remove(refs.unreferenced(db, list(packs)))
-
-
-def _fresh(pack: str) -> str:
-    """Another name in the same folder; never one that was used before."""
-    return f"{pack.removesuffix('.pack').partition('~')[0]}~{secrets.token_hex(4)}"
+    """Take the bytes of deleted documents off the shelf. Safe to repeat. Raises Unavailable: then they are there still."""
+    compaction.scrub(db, artifacts, packs)
 
 
 def count(db: Database, collection_id: str, ids: Collection[str] | None = None) -> tuple[int, int]:
