@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from pipeline import chunk as chunking
+from pipeline import index as indexing
 from pipeline import parse as parsing
 from pipeline.contracts import EmbeddedChunks, Stage
 from pipeline.errors import BrokenContract, PipelineError, RateLimited, Unavailable, Unsupported
@@ -221,6 +222,23 @@ def test_a_document_that_the_model_refuses_is_found_by_halving(platform: Platfor
     run = finished(platform, begin(platform, **{f"d{number}": markdown(number) for number in range(9)}))
     assert (run.indexed, run.failed) == (8, 1)
     assert (run.failures[0].document, run.failures[0].stage, run.failures[0].code) == ("d5.md", "embed", "broken_contract")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a store that names it", "a store that does not"])
+def test_a_document_that_the_store_refuses_is_set_apart_in_a_few_writes(platform: Platform, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    sizes: list[int] = []
+    real = indexing.index
+
+    def write(store: Any, collection: str, documents: Sequence[Any]) -> Any:
+        sizes.append(len(documents))
+        if any(document.key == "d5.md" for document in documents):
+            raise BrokenContract("the store refused a record", document="d5.md" if named else "")
+        return real(store, collection, documents)
+
+    monkeypatch.setattr(indexing, "index", write)
+    run = finished(platform, begin(platform, **{f"d{number}": markdown(number) for number in range(40)}))
+    assert (run.indexed, run.failed, run.failures[0].document) == (39, 1, "d5.md")
+    assert len(sizes) <= (4 if named else 13), sizes
 
 
 @pytest.mark.parametrize(
