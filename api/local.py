@@ -10,9 +10,9 @@ from api.asking import Asking, body
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest
 from pipeline.settings import Settings
+from workers.batch_views import BatchView
 from workers.views import (
     AuditView,
-    BatchView,
     CheckView,
     CollectionView,
     DocumentView,

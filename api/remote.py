@@ -13,9 +13,9 @@ from api.asking import Asking, body
 from api.results import decode
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest, BrokenContract, Unavailable
+from workers.batch_views import BatchView
 from workers.views import (
     AuditView,
-    BatchView,
     CheckView,
     CollectionView,
     DocumentView,

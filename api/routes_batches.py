@@ -12,7 +12,7 @@ from api.answers import answer
 from api.auth import need, visible
 from api.guard import GuardedRoute, platform_of, who_of
 from pipeline.errors import NotFound
-from workers.views import BatchView
+from workers.batch_views import BatchView
 
 router = APIRouter(route_class=GuardedRoute, tags=["runs"])
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from api.asking import Asking
     from api.sourcing import SourceVerbs
+    from workers.batch_views import BatchView
     from workers.views import (
         AuditView,
-        BatchView,
         CheckView,
         CollectionView,
         DocumentView,

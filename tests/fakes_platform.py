@@ -17,11 +17,10 @@ from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane,
 from pipeline.errors import BadRequest, Conflict, NotFound, PipelineError, Skipped, Unauthorised
 from pipeline.identity import document_id
 from pipeline.settings import Settings
+from workers.batch_views import BatchDocumentView, BatchView
 from workers.views import (
     AuditCollection,
     AuditView,
-    BatchDocumentView,
-    BatchView,
     CheckView,
     CollectionView,
     DocumentView,

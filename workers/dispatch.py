@@ -13,12 +13,12 @@ from pipeline.errors import BadRequest, NotFound, PipelineError
 from pipeline.identity import index_name
 from pipeline.packs import cache_group
 from pipeline.settings import Settings
+from workers.batch_views import BatchView
 from workers.ledger import browse, catalog, control, intake
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
 from workers.views import (
     AuditView,
-    BatchView,
     CheckView,
     CollectionView,
     DocumentView,

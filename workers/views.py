@@ -91,6 +91,10 @@ class RunView:
     stages: Mapping[str, int] = field(default_factory=dict[str, int])
     """Documents of this run that are now at each stage (load … index, done)."""
     warnings: tuple[str, ...] = ()
+    ahead: int | None = 0
+    """Documents of other runs that are begun before the next one of this run; None while it is paused."""
+    balance: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """Stage → outcome → documents whose part in this run ended there; `run_items` lists each."""
 
     @property
     def finished(self) -> bool:
@@ -188,6 +192,8 @@ class TenantView:
 
     name: str
     weight: float
+    most: int = 0
+    """Batches of one stage that it may have under way at once; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,8 @@ class ItemView:
     outcome: str
     """pending, indexed, unchanged, skipped, failed, cancelled."""
     detail: str = ""
+    stage: str = ""
+    """Where it ended, or is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,43 +387,6 @@ class Incoming:
     metadata: Mapping[str, Scalar | list[str]] = field(default_factory=dict[str, Scalar | list[str]])
     problem: Exception | None = None
     """A PipelineError found while listing: the document is counted as failed or skipped, with this reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchDocumentView:
-    """One document of a batch, where it stands now."""
-
-    document_id: str
-    document: str
-    collection: str
-    run_id: str
-    stage: str
-    status: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchView:
-    """What one message stood for: the number that Flower and the logs show, and its documents."""
-
-    batch_id: int
-    status: str
-    """queued, leased, done, lost."""
-    stages: tuple[str, ...]
-    queue: str
-    lane: str
-    token: int
-    """How often it was issued."""
-    owner: str
-    collection: str
-    size: int
-    """Documents it was made of."""
-    chunks: int
-    created_at: datetime
-    finished_at: datetime | None
-    seconds: float
-    documents: tuple[BatchDocumentView, ...]
-    """As the artifacts that it wrote and the documents that still hang on it tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ TEXTS, DOCUMENTS = 80, 20
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[ModelServer]:
-    with ModelServer(dim=64, latency_ms=40) as server:
+    with ModelServer(dim=64, latency_ms=150) as server:
         yield server
 
 
@@ -42,9 +42,14 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Count
 def kill_a_holder(db: Database, stages: str, *, whole: int | None = None) -> Held:
     """Kill who holds a batch of `stages`, or the supervisor `whole` above it, while nobody can commit that batch."""
 
+    query = select(batches.c.id, batches.c.token, batches.c.owner).where(batches.c.status == "leased", batches.c.stages == stages)
+
     def hit() -> Held | None:
+        # A look first: whoever asked for the lock again and again would keep the workers from it.
+        with db.read() as connection:
+            if connection.execute(query).first() is None:
+                return None
         with db.write() as connection:
-            query = select(batches.c.id, batches.c.token, batches.c.owner).where(batches.c.status == "leased", batches.c.stages == stages)
             row = connection.execute(query.with_for_update(skip_locked=True)).first()
             if row is None:
                 return None
@@ -56,7 +61,7 @@ def kill_a_holder(db: Database, stages: str, *, whole: int | None = None) -> Hel
                 return held
         return None
 
-    return until(hit, 20.0, f"somebody is caught at work on {stages}")
+    return until(hit, 40.0, f"somebody is caught at work on {stages}")
 
 
 def _ancestry(pid: int) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import Row, or_, select
 
 from pipeline.errors import NotFound
+from workers.batch_views import BatchDocumentView, BatchView
 from workers.ledger.browse import run_name
 from workers.ledger.catalog import moment
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, collections, documents, runs
-from workers.views import BatchDocumentView, BatchView
 
 KEPT_DAYS = 7
 
