@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, select, update
 
-from workers.ledger.schema import run_items, runs
+from pipeline.contracts import Stage
+from workers.ledger.schema import documents, run_items, runs
 
 
 def settle(connection: Connection, outcomes: Sequence[tuple[str, str, int, str]], now: float) -> None:
@@ -16,13 +18,22 @@ def settle(connection: Connection, outcomes: Sequence[tuple[str, str, int, str]]
     ids = [outcome[0] for outcome in outcomes]
     waiting = select(run_items.c.run_id).where(run_items.c.document_id.in_(ids), run_items.c.outcome == "pending").distinct()
     touched = list(connection.scalars(waiting))
-    connection.execute(
-        update(run_items)
-        .where(run_items.c.document_id == bindparam("d"), run_items.c.outcome == "pending")
-        .values(outcome=bindparam("o"), chunks=bindparam("n"), detail=bindparam("t")),
-        [{"d": document, "o": outcome, "n": chunks, "t": detail} for document, outcome, chunks, detail in outcomes],
-    )
+    ended = update(run_items).where(run_items.c.document_id == bindparam("d"), run_items.c.outcome == "pending")
+    values: dict[str, ColumnElement[Any]] = {"outcome": bindparam("o"), "chunks": bindparam("n"), "detail": bindparam("t")}
+    whole: list[dict[str, object]] = []
+    others: list[dict[str, object]] = []
+    for document, outcome, chunks, detail in outcomes:
+        (whole if outcome == "indexed" else others).append({"d": document, "o": outcome, "n": chunks, "t": detail})
+    if whole:
+        connection.execute(ended.values(**values, stage=Stage.INDEX.value), whole)
+    if others:
+        connection.execute(ended.values(**values, stage=where_it_stands()), others)
     finish(connection, touched, now)
+
+
+def where_it_stands() -> ColumnElement[str]:
+    """The stage of a run item's document; empty where there is none any more."""
+    return func.coalesce(select(documents.c.stage).where(documents.c.id == run_items.c.document_id).scalar_subquery(), "")
 
 
 def finish(connection: Connection, run_ids: Sequence[int], now: float) -> None:

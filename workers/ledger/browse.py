@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, Select, case, func, select
 
+from pipeline.contracts import Lane, Stage
 from pipeline.errors import NotFound
 from workers import queues
+from workers.ledger import position
 from workers.ledger.catalog import moment
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, documents, run_items, runs, usage
@@ -17,6 +19,8 @@ from workers.views import DocumentView, FailureView, ItemView, Page, RunView, Us
 
 T = TypeVar("T")
 RUN = "run_"
+LISTED = Stage.LOAD.value
+"""Where a document ended that no stage ever saw."""
 
 
 def run_name(number: int) -> str:
@@ -59,13 +63,7 @@ def _page(views: Sequence[T], ids: Sequence[str], more: bool) -> Page[T]:
 
 
 def _run(connection: Connection, row: Row[*tuple[Any, ...]], now: float, failures: int) -> RunView:
-    counts: dict[str, int] = {}
-    chunks = 0
-    for outcome, number, size in connection.execute(
-        select(run_items.c.outcome, func.count(), func.sum(run_items.c.chunks)).where(run_items.c.run_id == row.id).group_by(run_items.c.outcome)
-    ):
-        counts[outcome] = number
-        chunks += int(size or 0)
+    counts, balance, chunks = _balance(connection, row.id)
     spent, calls = _usage(connection, f"run:{row.id}")
     failed: tuple[FailureView, ...] = ()
     if failures and counts.get("failed"):
@@ -98,7 +96,26 @@ def _run(connection: Connection, row: Row[*tuple[Any, ...]], now: float, failure
         source=row.source,
         stages=_positions(connection, row.id, counts) if not ended else {},
         warnings=tuple(json.loads(row.warnings)),
+        ahead=0 if ended else position.ahead(connection, row.id, Lane(row.lane)),
+        balance=balance,
     )
+
+
+def _balance(connection: Connection, run_id: int) -> tuple[dict[str, int], dict[str, dict[str, int]], int]:
+    """Outcome → documents, stage → outcome → documents of those that ended, and chunks."""
+    counts: dict[str, int] = {}
+    stages: dict[str, dict[str, int]] = {}
+    chunks = 0
+    columns = (run_items.c.stage, run_items.c.outcome)
+    for stage, outcome, number, size in connection.execute(
+        select(*columns, func.count(), func.sum(run_items.c.chunks)).where(run_items.c.run_id == run_id).group_by(*columns)
+    ):
+        counts[outcome] = counts.get(outcome, 0) + number
+        chunks += int(size or 0)
+        if outcome != "pending":
+            of_stage = stages.setdefault(stage or LISTED, {})
+            of_stage[outcome] = of_stage.get(outcome, 0) + number
+    return counts, {stage.value: stages[stage.value] for stage in queues.ORDER if stage.value in stages}, chunks
 
 
 def _positions(connection: Connection, run_id: int, counts: Mapping[str, int]) -> dict[str, int]:
@@ -125,10 +142,12 @@ def _usage(connection: Connection, owner: str) -> tuple[UsageView, dict[str, int
     return UsageView(prompt, completion, total, requests or 0, retries or 0), {"embed": requests or 0, "llm": 0}
 
 
-def items(db: Database, name: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
-    """The list behind each number of a run."""
+def items(db: Database, name: str, *, outcome: str, limit: int, after: str, stage: str = "") -> Page[ItemView]:
+    """The list behind each number of a run; of documents that are under way, `stage` is where they are."""
+    pending = run_items.c.outcome == "pending"
+    where = case((pending, documents.c.stage), (run_items.c.stage == "", LISTED), else_=run_items.c.stage)
     query = (
-        select(run_items.c.document_id, run_items.c.outcome, run_items.c.detail, documents.c.key)
+        select(run_items.c.document_id, run_items.c.outcome, run_items.c.detail, documents.c.key, where.label("stage"))
         .outerjoin(documents, documents.c.id == run_items.c.document_id)
         .where(run_items.c.run_id == run_number(name), run_items.c.document_id > after)
         .order_by(run_items.c.document_id)
@@ -136,9 +155,11 @@ def items(db: Database, name: str, *, outcome: str, limit: int, after: str) -> P
     )
     if outcome:
         query = query.where(run_items.c.outcome == outcome)
+    if stage:
+        query = query.where(where == stage)
     with db.read() as connection:
         rows = connection.execute(query).all()
-    views = [ItemView(row.document_id, row.key or "", row.outcome, row.detail) for row in rows[:limit]]
+    views = [ItemView(row.document_id, row.key or "", row.outcome, row.detail, row.stage or "") for row in rows[:limit]]
     return _page(views, [view.document_id for view in views], len(rows) > limit)
 
 

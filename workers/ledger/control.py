@@ -47,7 +47,7 @@ def _stop(connection: Connection, run_id: int, now: float) -> None:
     connection.execute(
         update(run_items)
         .where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")
-        .values(outcome="cancelled", detail="the run was cancelled")
+        .values(outcome="cancelled", detail="the run was cancelled", stage=balance.where_it_stands())
     )
     for start in range(0, len(stopped), 500):
         others = [(document, "cancelled", 0, "the run that worked on it was cancelled") for document in stopped[start : start + 500]]

@@ -10,14 +10,16 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
-from workers.ledger import control
+from workers.ledger import control, turns
 from workers.ledger.batches import counts_by_queue, new_batch
 from workers.ledger.engine import Database
 from workers.ledger.schema import OPEN, WAITING, batches, documents, locks, runs, tenants
+from workers.ledger.turns import Group, Line, Share
 from workers.ledger.work import Issue
 
 LINGER_S = 3.0
 """How long chunks may wait for company before a request is sent that is not full."""
+ROUTES = ("fused", "staged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +28,6 @@ class Window:
 
     batches: int
     chunks: int = queues.MAX_CHUNKS
-
-
-@dataclass(slots=True)
-class _Group:
-    """One active run of a lane, with how much its tenant has under way."""
-
-    run_id: int
-    tenant: str
-    collection_id: str
-    served: int = 0
 
 
 def form(db: Database, windows: Mapping[Stage, Window], *, wait: bool = True) -> list[Issue]:
@@ -50,13 +42,14 @@ def form(db: Database, windows: Mapping[Stage, Window], *, wait: bool = True) ->
         issues: list[Issue] = []
         opened = {queue: sum(by.values()) for queue, by in counts_by_queue(connection).items()}
         for lane in (Lane.INTERACTIVE, Lane.BULK):
-            groups = _groups(connection, lane)
-            if not groups:
+            active = groups(connection, lane)
+            if not active:
                 continue
+            given = shares(connection)
             # Downstream first: what is nearly done frees space before new work is let in.
             for stage in reversed(queues.ORDER):
                 if stage in windows:
-                    issues += _stage(connection, stage, lane, groups, windows[stage], opened, now)
+                    issues += _stage(connection, stage, lane, active, given, windows[stage], opened, now)
     return issues
 
 
@@ -79,32 +72,46 @@ def _locked(connection: Connection, db: Database, wait: bool) -> bool:
     return row is not None
 
 
-def _groups(connection: Connection, lane: Lane) -> list[_Group]:
+def groups(connection: Connection, lane: Lane) -> list[Group]:
+    """Runs of a lane that something may be formed of, oldest first."""
     rows = connection.execute(
         select(runs.c.id, runs.c.tenant, runs.c.collection_id)
         .where(runs.c.finished_at.is_(None), runs.c.lane == lane.value, runs.c.status.in_(("queued", "running")), ~control.held_back())
         .order_by(runs.c.id)
     )
-    return [_Group(row.id, row.tenant, row.collection_id) for row in rows]
+    return [Group(row.id, row.tenant, row.collection_id) for row in rows]
 
 
-def _stage(connection: Connection, stage: Stage, lane: Lane, groups: list[_Group], window: Window, opened: dict[str, int], now: float) -> list[Issue]:
+def _stage(
+    connection: Connection,
+    stage: Stage,
+    lane: Lane,
+    active: list[Group],
+    given: Mapping[str, Share],
+    window: Window,
+    opened: dict[str, int],
+    now: float,
+) -> list[Issue]:
+    if not _open_routes(stage, lane, window, opened):
+        return []
     issues: list[Issue] = []
-    several = len({group.tenant for group in groups}) > 1
-    load = _load_by_tenant(connection, stage, lane) if several else {}
-    shares = _shares(connection) if several else {}
-    waiting = {group.run_id: group for group in groups}
+    alone = len(active) == 1
+    counted = any(share.most for share in given.values()) or len({group.tenant for group in active}) > 1
+    line = Line(
+        active,
+        {} if alone else turns.stored(connection, stage, lane),
+        given,
+        under_way=_under_way(connection, stage, lane) if counted else {},
+        places=window.batches,
+    )
     limits = queues.bounds(stage, chunks_per_batch=window.chunks)
-    while waiting:
-        group = min(waiting.values(), key=lambda g: (load.get(g.tenant, 0) / shares.get(g.tenant, 1.0), g.served, g.run_id))
-        route, rows = _pick(connection, group, stage, limits, now)
+    while (routes := _open_routes(stage, lane, window, opened)) and (group := line.first()) is not None:
+        rows = _pick(connection, group, stage, routes, limits, now)
         if not rows or (stage is Stage.EMBED and lane is Lane.BULK and not _worth(connection, group, rows, window, now)):
-            del waiting[group.run_id]
+            line.leave(group)
             continue
-        stages = _stages(stage, route)
+        stages = _stages(stage, rows[0].route)
         queue = queues.home(stages, lane)
-        if opened.get(queue, 0) >= window.batches:
-            break
         chunks = sum(row.chunks for row in rows)
         issue = new_batch(connection, group.tenant, group.collection_id, stages, lane, size=len(rows), chunks=chunks, now=now)
         connection.execute(
@@ -112,10 +119,21 @@ def _stage(connection: Connection, stage: Stage, lane: Lane, groups: list[_Group
         )
         connection.execute(update(runs).where(runs.c.id == group.run_id, runs.c.status == "queued").values(status="running"))
         opened[queue] = opened.get(queue, 0) + 1
-        load[group.tenant] = load.get(group.tenant, 0) + 1
-        group.served += 1
+        line.served(group, chunks if stage is Stage.EMBED and chunks else len(rows))
         issues.append(issue)
+    if not alone:
+        turns.store(connection, stage, lane, line.changed())
     return issues
+
+
+def _open_routes(stage: Stage, lane: Lane, window: Window, opened: Mapping[str, int]) -> list[str]:
+    """Routes whose queue has room."""
+    return [route for route in ROUTES if opened.get(home(stage, route, lane), 0) < window.batches]
+
+
+def home(stage: Stage, route: str, lane: Lane) -> str:
+    """The queue that a document waiting for `stage` goes to."""
+    return queues.home(_stages(stage, route), lane)
 
 
 def _stages(stage: Stage, route: str) -> tuple[Stage, ...]:
@@ -124,7 +142,8 @@ def _stages(stage: Stage, route: str) -> tuple[Stage, ...]:
     return (stage,)
 
 
-def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[str, int]:
+def _under_way(connection: Connection, stage: Stage, lane: Lane) -> dict[str, int]:
+    """Tenant → its open batches."""
     rows = connection.execute(
         select(batches.c.tenant, func.count())
         .where(OPEN, batches.c.lane == lane.value, batches.c.stages.startswith(stage.value))
@@ -133,28 +152,20 @@ def _load_by_tenant(connection: Connection, stage: Stage, lane: Lane) -> dict[st
     return {row[0]: row[1] for row in rows}
 
 
-def _shares(connection: Connection) -> dict[str, float]:
-    """Tenant → weight; 1 for those that are not there."""
-    return {row.name: max(0.01, row.weight) for row in connection.execute(select(tenants))}
+def shares(connection: Connection) -> dict[str, Share]:
+    """Tenant → its share, of those that were given one."""
+    return {row.name: Share(row.weight, row.most) for row in connection.execute(select(tenants))}
 
 
-def _pick(connection: Connection, group: _Group, stage: Stage, limits: queues.Bounds, now: float) -> tuple[str, list[Row[*tuple[Any, ...]]]]:
+def _pick(connection: Connection, group: Group, stage: Stage, routes: list[str], limits: queues.Bounds, now: float) -> list[Row[*tuple[Any, ...]]]:
     """Documents of one route that fit into one batch together; the first always fits."""
-    found = connection.execute(
-        select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at)
-        .where(
-            documents.c.run_id == group.run_id,
-            documents.c.stage == stage.value,
-            WAITING,
-            documents.c.next_at <= now,
-        )
-        .order_by(documents.c.id)
-        .limit(limits.documents + 64)
-    ).all()
-    if not found:
-        return "", []
-    route = found[0].route
-    return route, list(_fill((row for row in found if row.route == route), limits))
+    query = select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at).where(
+        documents.c.run_id == group.run_id, documents.c.stage == stage.value, WAITING, documents.c.next_at <= now
+    )
+    if len(routes) < len(ROUTES):
+        query = query.where(documents.c.route.in_(routes))
+    found = connection.execute(query.order_by(documents.c.id).limit(limits.documents + 64)).all()
+    return list(_fill((row for row in found if row.route == found[0].route), limits))
 
 
 def _fill(rows: Iterator[Row[*tuple[Any, ...]]], limits: queues.Bounds) -> Iterator[Row[*tuple[Any, ...]]]:
@@ -169,7 +180,7 @@ def _fill(rows: Iterator[Row[*tuple[Any, ...]]], limits: queues.Bounds) -> Itera
         yield row
 
 
-def _worth(connection: Connection, group: _Group, rows: list[Row[*tuple[Any, ...]]], window: Window, now: float) -> bool:
+def _worth(connection: Connection, group: Group, rows: list[Row[*tuple[Any, ...]]], window: Window, now: float) -> bool:
     """True when a batch is nearly full, has lingered, or nothing more can come to fill it."""
     if sum(row.chunks for row in rows) >= window.chunks * 15 // 16 or now - min(row.updated_at for row in rows) > LINGER_S:
         return True

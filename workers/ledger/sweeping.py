@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from workers.ledger import batches as machine
-from workers.ledger import losses, tallies
+from workers.ledger import losses, tallies, turns
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, idempotency, meta
 from workers.ledger.work import Issue
@@ -121,5 +121,6 @@ def tidy(db: Database) -> int:
         old = batches.c.finished_at < now - KEEP_BATCHES_S
         tallies.add(connection, tallies.closed(connection, old))
         gone = connection.execute(delete(batches).where(batches.c.status.in_(("done", "lost")), old))
+        turns.tidy(connection)
         answers = connection.execute(delete(idempotency).where(idempotency.c.at < now - 86400.0))
     return gone.rowcount + answers.rowcount

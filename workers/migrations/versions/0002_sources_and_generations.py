@@ -24,6 +24,7 @@ def upgrade() -> None:
         table.create_unique_constraint("collections_tenant_name_generation_key", ["tenant", "name", "generation"])
     op.add_column("runs", sa.Column("source_id", sa.String(length=32), nullable=False, server_default=""))
     op.add_column("runs", sa.Column("kind", sa.String(length=16), nullable=False, server_default="ingest"))
+    op.add_column("run_items", sa.Column("stage", sa.String(length=16), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("source_id", sa.String(length=32), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("shadow_of", sa.String(length=32), nullable=False, server_default=""))
     op.add_column("documents", sa.Column("revision_mark", sa.Text(), nullable=False, server_default=""))
@@ -181,6 +182,7 @@ def downgrade() -> None:
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
+    op.drop_column("run_items", "stage")
     for column in ("kind", "source_id"):
         op.drop_column("runs", column)
     with op.batch_alter_table("collections", naming_convention=NAMING) as table:
