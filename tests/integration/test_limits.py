@@ -120,7 +120,7 @@ def test_a_429_stops_every_node_for_as_long_as_the_server_says(tmp_path: Path, m
     site = stack.enter_context(Site(tmp_path / "home", model, redis_url))
     site.add("second")
     model.config(latency_ms=20)
-    run = site.system.ingest(fill(tmp_path / "docs", 60, paragraphs=12))
+    run = site.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12))
     until(lambda: len(embeddings(model)) > 20, 30.0, "both are at work")
     model.config(status=429, retry_after="2")
     until(lambda: len({round(moment) for moment in embeddings(model, 429)}) > 2, 30.0, "it has said so three times")
@@ -167,18 +167,16 @@ def test_a_server_that_fails_is_left_alone_and_asked_again_within_seconds(
     site = stack.enter_context(Site(tmp_path / "home", model, redis_url))
     site.add("second")
     model.config(latency_ms=10, status=500)
-    run = site.system.ingest(fill(tmp_path / "docs", 60, paragraphs=12))
+    run = site.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12))
     first = until(lambda: embeddings(model), 30.0, "it is asked")[0]
-    until(lambda: site.system.platform.metrics().count('dujiang_breaker_open{dependency="embedder.qwen"} 1'), 20.0, "it is said to be left alone")
-    until(lambda: [moment for moment in embeddings(model) if moment > first + 8.0], 30.0, "it is asked now and then")
+    shown = 'dujiang_breaker_open{dependency="embedder.qwen"} 1'
+    until(lambda: shown in site.system.platform.metrics(), 20.0, "it is said to be left alone")
+    until(lambda: [moment for moment in embeddings(model) if moment > first + 5.0], 30.0, "it is asked now and then")
     model.config(status=0)
-    asked = sorted(embeddings(model, 500))
-    burst = [moment for moment in asked if moment < first + 1.0]
-    assert len(asked) - len(burst) <= 8, "one probe after 1, 2, 4, 5, 5 … seconds"
-    well = until(lambda: embeddings(model, 200), 10.0, "it is asked again within seconds")
-    assert min(well) - max(asked) < rules.COOL_MOST_S + 3.0
-    waiting = "SELECT count(*) FROM documents WHERE stage = 'embed' AND status = 'ready' AND waits = 0"
-    assert site.system.rows(waiting) or True
+    failed = sorted(embeddings(model, 500))
+    assert len([moment for moment in failed if moment > first + 1.0]) <= 5, "by one probe after 1, 2, 4, 5 … seconds"
+    well = until(lambda: embeddings(model, 200), 15.0, "it is asked again")
+    assert min(well) - max(failed) < rules.COOL_MOST_S + 3.0
     site.spared(site.system.finish(run, 60.0))
     assert not site.system.rows("SELECT 1 FROM documents WHERE attempts > 0")
 

@@ -202,7 +202,7 @@ def _throttled(state: _State, rule: Rule, outcome: Outcome, after_s: float | Non
     if probe or newly or state.closed < now + after_s:
         state.closed = max(state.closed, now + min(after_s, rules.CLOSED_MOST_S))
         state.why = Said.QUOTA if outcome is Outcome.QUOTA else Said.THROTTLED
-    if state.share > rules.SHARE and now >= state.cap_at:
+    if state.share > rules.SHARE and now >= state.cap_at and not probe:
         _halve(state, rule, now - state.since)
         state.cap_at = state.closed
     return Closing(state.closed - now, newly)

@@ -3,8 +3,8 @@
 The door of a scope closes for everybody when the service says 429 (for as long as it says), when its quota is used up, or when it fails
 again and again. Once its time is over, one request goes through as a probe: if it is answered, the door is open again.
 
-A service that goes on saying 429 while it answers others is asked less often: at half the rate that it took, and 10 % more after each
-second without a 429, until the rate is what it was or what is configured.
+A service that says 429 to many is asked less often afterwards: at half the rate that it took, and 10 % more after each second without
+a 429, until the rate is what is configured, or twice what it was.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ if not after then
   after = outcome == 'quota' and QUOTA or math.min(PAUSE_MOST, PAUSE * 2 ^ math.min(math.max(0, strikes - 1), 16))
 end
 local till = math.max(closed, now + math.min(after, CLOSED_MOST))
-if share > SHARE and now >= num(s[9]) then
+if share > SHARE and now >= num(s[9]) and not probe then
   local age = now - num(s[11])
   local seen = age < 2000000 and math.max(num(s[12]) * 1000000 / math.max(age, GLANCE), num(s[13])) or 0
   local taken = num(s[8])
