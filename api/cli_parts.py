@@ -44,7 +44,7 @@ def worker(queues: str, name: str, pool: str, concurrency: int, as_json: bool) -
     from workers.worker import run, served
 
     settings = _connected(_settings(as_json))
-    run(settings, name=name, consumes=served(queues), pool=pool, concurrency=concurrency)
+    run(settings, name=name, consumes=served(queues), pool=pool, concurrency=concurrency, alone=True)
 
 
 @click.command(epilog="Example: dujiang beat")

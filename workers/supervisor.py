@@ -103,6 +103,7 @@ class Supervisor:
         runtime = Runtime(self.settings, node="supervisor")
         runtime.db.migrate()
         runtime.broker.ping()
+        runtime.artifacts.shelf.check()
         self._runtime = runtime
         self._app = application.create_app(self.settings)
         self._feeder = tasks.make_feeder(runtime, self._app)

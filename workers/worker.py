@@ -18,6 +18,7 @@ from pipeline.contracts import Stage
 from pipeline.errors import BadRequest
 from pipeline.settings import Settings, child_environment, load
 from workers import queues
+from workers.artifacts import check_apart
 from workers.logs import configure
 from workers.processes import die_with_parent, node_name
 from workers.runtime import WARM, preload
@@ -48,14 +49,20 @@ def served(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or every
 
 
-def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, concurrency: int, events: bool = True) -> None:
-    """Serve queues until a signal ends it: warm on SIGTERM, what it holds is finished or given back."""
+def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, concurrency: int, events: bool = True, alone: bool = False) -> None:
+    """Serve queues until a signal ends it: warm on SIGTERM, what it holds is finished or given back.
+
+    Args:
+        alone: nobody has tried before it whether the artifacts can be written; then raises NotFound, Unauthorised or Unavailable.
+    """
     from celery import signals
 
     from workers import app as application
     from workers import tasks
 
     configure(settings)
+    if alone:
+        check_apart(settings)
     node = node_name(name, os.getpid())
     app = application.create_app(settings)
     crew = tasks.register(app, settings, node, consumes)

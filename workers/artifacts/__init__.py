@@ -11,7 +11,7 @@ from workers.artifacts.packs import Artifacts, Entry
 if TYPE_CHECKING:
     from pipeline.settings import Settings
 
-__all__ = ["Artifacts", "Entry", "open_artifacts"]
+__all__ = ["Artifacts", "Entry", "check_apart", "open_artifacts"]
 
 
 def open_artifacts(settings: Settings) -> Artifacts:
@@ -27,3 +27,19 @@ def open_artifacts(settings: Settings) -> Artifacts:
         return Artifacts(Bucket(parts.netloc, unquote(parts.path).strip("/"), settings))
     hint = "Set DUJIANG_ARTIFACTS_URL to file:///FOLDER or s3://BUCKET/PREFIX."
     raise BadRequest(f"artifacts cannot be kept at {parts.scheme or settings.artifacts_url!r}", hint=hint, code="bad_setting")
+
+
+def check_apart(settings: Settings) -> None:
+    """Try to write, in a process of its own: once a client of S3 has been used, whoever is forked afterwards cannot use another.
+
+    Raises NotFound, Unauthorised, Unavailable, BadRequest, Unsupported. Call it before there are threads.
+    """
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("fork")) as apart:
+        apart.submit(_check, settings).result()
+
+
+def _check(settings: Settings) -> None:
+    open_artifacts(settings).shelf.check()

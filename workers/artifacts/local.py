@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,9 +78,14 @@ class Folder:
         for pack in packs:
             (self.folder / pack).unlink(missing_ok=True)
 
+    def ping(self) -> None:
+        """A folder is made when it is written to."""
+
     def check(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise Unavailable(
                 f"artifacts cannot be kept in {self.where}: {error.strerror}",

@@ -65,8 +65,12 @@ class Shelf(Protocol):
         """Delete packs; unknown names are no error. Raises Unavailable."""
         ...
 
+    def ping(self) -> None:
+        """Try to look. Raises Unavailable."""
+        ...
+
     def check(self) -> None:
-        """Try to list. Raises what is wrong with the address or the credentials."""
+        """Try to write. Raises what is wrong with the address or the credentials: NotFound, Unauthorised, Unavailable."""
         ...
 
 

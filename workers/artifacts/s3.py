@@ -99,10 +99,14 @@ class Bucket:
             except NotFound:
                 continue
 
+    def ping(self) -> None:
+        with self._asking("") as store:
+            next(self._obstore.list(store, prefix=f"{self._prefix}check/"), None)
+
     def check(self) -> None:
         probe = f"check/{secrets.token_hex(8)}.pack"
         try:
-            next(self.packs(), None)
+            self.ping()
             self.put(probe, [b"0"])
             self.remove([probe])
         except Unavailable as error:

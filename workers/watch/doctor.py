@@ -69,9 +69,20 @@ def _packages() -> Iterator[CheckView]:
 
 def _folders(runtime: Runtime) -> Iterator[CheckView]:
     yield _folder("data folder", Path(runtime.settings.home), "Free space, or set DUJIANG_HOME to a folder you can write.")
-    artifacts = runtime.settings.artifacts_url.removeprefix("file://")
-    if artifacts != runtime.settings.artifacts_url and not Path(artifacts).is_relative_to(runtime.settings.home):
-        yield _folder("artifacts", Path(artifacts), "Free space, or correct DUJIANG_ARTIFACTS_URL.")
+    shelf = runtime.artifacts.shelf
+    if shelf.distant:
+        yield _distant(runtime)
+    elif not Path(shelf.where).is_relative_to(runtime.settings.home):
+        yield _folder("artifacts", Path(shelf.where), "Free space, or correct DUJIANG_ARTIFACTS_URL.")
+
+
+def _distant(runtime: Runtime) -> CheckView:
+    """Writes something small, and removes it: that needs more rights than reading."""
+    try:
+        runtime.artifacts.shelf.check()
+    except PipelineError as error:
+        return CheckView("artifacts", False, error.detail, error.hint)
+    return CheckView("artifacts", True, runtime.artifacts.shelf.where)
 
 
 def _folder(name: str, folder: Path, hint: str) -> CheckView:
@@ -165,7 +176,7 @@ def _broker(runtime: Runtime) -> CheckView:
 
 def _store(runtime: Runtime) -> CheckView:
     shown = str(mask("store_url", runtime.settings.store_url))
-    for name, detail in look.dependencies(runtime):
+    for name, detail in look.store(runtime):
         return CheckView(name, False, detail, "Start it, or correct DUJIANG_STORE_URL.")
     return CheckView("store", True, shown)
 

@@ -46,6 +46,15 @@ def without_redis(runtime: Runtime) -> bool:
 
 def dependencies(runtime: Runtime) -> Iterator[tuple[str, str]]:
     """(part, what is wrong with it)."""
+    yield from store(runtime)
+    try:
+        runtime.artifacts.shelf.ping()
+    except Unavailable as error:
+        yield "artifacts", error.detail
+
+
+def store(runtime: Runtime) -> Iterator[tuple[str, str]]:
+    """The index: its name and what is wrong with it."""
     if runtime.settings.store_url.startswith("elasticsearch"):
         try:
             runtime.reader_store.frequencies("dujiang-readiness-g0", ())
