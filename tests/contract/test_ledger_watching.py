@@ -14,7 +14,7 @@ from pipeline.errors import NotFound
 from tests.contract.test_ledger import begin, claim, collection, finish
 from tests.contract.test_ledger import through as through_stage
 from workers import queues
-from workers.ledger import batches, forming, history, losses, metering, nodes, schema, standing, sweeping, tallies
+from workers.ledger import batches, forming, history, losses, metering, nodes, schema, standing, sweeping, tallies, watched
 from workers.ledger.engine import Database
 from workers.ledger.work import Outcome, Ref, Setback
 
@@ -34,9 +34,9 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 def aged(db: Database, name: str, **seconds: float) -> None:
     """Move a node's times into the past."""
     with db.write() as connection:
-        row = connection.execute(select(schema.nodes).where(schema.nodes.c.name == name)).one()
+        row = connection.execute(select(watched.nodes).where(watched.nodes.c.name == name)).one()
         values = {column: getattr(row, column) - by for column, by in seconds.items()}
-        connection.execute(update(schema.nodes).where(schema.nodes.c.name == name).values(**values))
+        connection.execute(update(watched.nodes).where(watched.nodes.c.name == name).values(**values))
 
 
 # ---------------------------------------------------------------- nodes

@@ -19,7 +19,7 @@ from tests.system import living, settings_for, until
 from workers import processes, queues, runfile, supervisor
 from workers.feeder import Feeder, windows
 from workers.housekeeping import Housekeeping
-from workers.ledger import nodes, schema
+from workers.ledger import nodes, watched
 from workers.ledger.schema import batches, documents
 from workers.processes import node_name, spawn
 from workers.runtime import Runtime
@@ -188,7 +188,7 @@ def keeper(runtime: Runtime, *announced: tuple[str, float]) -> Housekeeping:
     for name, idle_s in announced:
         nodes.announce(runtime.db, name, "worker", 1, ("dujiang.index.bulk",))
         with runtime.db.write() as connection:
-            connection.execute(update(schema.nodes).where(schema.nodes.c.name == name).values(progress_at=time.time() - idle_s))
+            connection.execute(update(watched.nodes).where(watched.nodes.c.name == name).values(progress_at=time.time() - idle_s))
     return Housekeeping(Feeder(runtime.db, windows(runtime.profile, processes=1, threads=1), lambda issues: None), runtime)
 
 

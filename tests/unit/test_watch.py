@@ -14,7 +14,7 @@ from sqlalchemy import update
 from tests.servers.redis import RedisServer
 from tests.system import System, fill
 from workers import queues
-from workers.ledger import nodes, schema
+from workers.ledger import nodes, watched
 from workers.views import CheckView
 
 
@@ -42,7 +42,7 @@ def check(system: System, name: str) -> CheckView:
 
 def change(system: System, name: str, **values: object) -> None:
     with system.platform.db.write() as connection:
-        connection.execute(update(schema.nodes).where(schema.nodes.c.name == name).values(**values))
+        connection.execute(update(watched.nodes).where(watched.nodes.c.name == name).values(**values))
 
 
 # ---------------------------------------------------------------- status
@@ -79,7 +79,7 @@ def test_a_queue_that_nobody_consumes_is_named(manned: System) -> None:
 
 
 def test_nobody_who_sweeps_is_named(manned: System) -> None:
-    change(manned, "beat@a-2", progress_at=schema.nodes.c.progress_at - 90.0)
+    change(manned, "beat@a-2", progress_at=watched.nodes.c.progress_at - 90.0)
     assert any(part.startswith("sweep: nobody has looked for lost work for 9") for part in manned.platform.status().degraded)
     assert not check(manned, "sweep").ok
 
@@ -116,7 +116,7 @@ def test_what_rabbitmq_alone_lacks_is_said(tmp_path: Path) -> None:
 
 def test_a_host_whose_clock_is_wrong_is_named(manned: System) -> None:
     assert check(manned, "clock").ok
-    change(manned, "all@a-1", clock=schema.nodes.c.seen_at + 600.0)
+    change(manned, "all@a-1", clock=watched.nodes.c.seen_at + 600.0)
     found = check(manned, "clock")
     assert not found.ok and "all@a-1's is +600 s off" in found.detail and "NTP" in found.hint
 

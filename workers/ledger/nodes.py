@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from workers import queues
 from workers.ledger.batches import CODE_VERSION
 from workers.ledger.engine import Database
-from workers.ledger.schema import nodes
+from workers.ledger.watched import nodes
 
 EVERY_S = 5.0
 """How often a process announces itself."""

@@ -253,8 +253,7 @@ documents = Table(
 `shadow_of` names the document that a row of the next generation is built for. `revision_mark` is the source's own word for what it last gave,
 `seen_run` the last run whose listing held it, `absence` why it is to be deleted, `hidden_at` since when nobody may see it, `waiting_since` the
 first failure since it last moved.
-`route` is "fused" (load, parse and chunk in one task) or "staged" (from queue to queue).
-The indexes hold what is counted for status and metrics, so that a count reads no row."""
+`route` is "fused" (load, parse and chunk in one task) or "staged" (from queue to queue)."""
 
 batches = Table(
     "batches",
@@ -284,8 +283,7 @@ batches = Table(
         postgresql_where=text("status IN ('queued', 'leased')"),
     ),
 )
-"""Lease and token belong here; a retry, a split and a re-formed batch are new rows. `members` are the ids of the documents that a closed batch had,
-one a line: what hangs on an open one says its own `batch_id`."""
+"""Lease and token belong here; a retry, a split and a re-formed batch are new rows. `members`: the documents of a closed one, an id a line."""
 
 artifact_refs = Table(
     "artifact_refs",
@@ -364,30 +362,6 @@ idempotency = Table(
     Column("at", Double, nullable=False),
 )
 """`status` NULL means the first request is still in flight."""
-
-nodes = Table(
-    "nodes",
-    metadata,
-    Column("name", String(128), primary_key=True),
-    Column("role", String(16), nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("queues", Text, nullable=False, default="[]"),
-    Column("code_version", String(32), nullable=False),
-    Column("clock", Double, nullable=False),
-    Column("seen_at", Double, nullable=False),
-    Column("progress_at", Double, nullable=False),
-)
-"""Processes that work on this ledger, as they announce themselves every few seconds. `clock` is what their own host's clock said at `seen_at`;
-`progress_at` is when a worker last took a batch, and when a supervisor or beat last swept."""
-
-tallies = Table(
-    "tallies",
-    metadata,
-    Column("name", String(64), primary_key=True),
-    Column("labels", String(255), primary_key=True),
-    Column("value", Double, nullable=False),
-)
-"""What rows that were tidied away had counted, so that the counters of the metrics never fall. `labels` is a JSON list."""
 
 outstanding = Table(
     "outstanding",

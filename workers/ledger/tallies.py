@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal_column, select, update
 
-from workers.ledger.schema import batches, tallies
+from workers.ledger.schema import batches
+from workers.ledger.watched import tallies
 
 Labels: TypeAlias = tuple[str, ...]
 Tallies: TypeAlias = dict[tuple[str, Labels], float]
