@@ -56,6 +56,7 @@ class Part:
     def ready(self, seconds: float = READY_S) -> Part:
         """Wait until it has announced itself in the ledger."""
         db = Database(self._settings.ledger_url)
+        db.migrate()
 
         def there() -> bool:
             assert self.process.poll() is None, self.said()

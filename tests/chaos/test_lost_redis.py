@@ -35,6 +35,25 @@ def test_messages_that_redis_forgot_are_sent_again(system: System, begin: Begin)
     assert again > 0, "nothing was lost"
 
 
+def test_a_redis_that_was_emptied_is_noticed_although_new_messages_wait_in_it(system: System, begin: Begin) -> None:
+    """A queue that is not empty says nothing about the messages that were in it before: the missing mark does."""
+    node = system.child("compute")
+    os.kill(node, signal.SIGSTOP)
+    try:
+        first = begin(system, "wiped")
+        with system.redis() as client:
+            until(lambda: client.llen(BULK) > 1, 15.0, "messages wait in the queue")
+            until(lambda: client.exists("dujiang.epoch"), 15.0, "the mark is there")
+            waiting = client.lrange(BULK, -1, -1)
+            client.flushall()
+            client.rpush(BULK, *waiting)
+        again = "SELECT count(*) FROM batches WHERE tenant = 'wiped' AND token > 1"
+        until(lambda: system.rows(again)[0][0] > 1, 10.0, "what is missing was sent again")
+    finally:
+        os.kill(node, signal.SIGCONT)
+    first.prove()
+
+
 def test_redis_emptied_again_and_again_in_mid_run_costs_nothing(system: System, begin: Begin) -> None:
     trial = begin(system, "flushed")
     for number in (1, 80, 160):

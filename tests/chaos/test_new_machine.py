@@ -1,4 +1,4 @@
-"""A machine is lost with its disk, and another one with the same ledger, store and artifacts goes on; a bucket of artifacts goes away and comes back."""
+"""A machine is lost with its disk, and another one with the same ledger, store and artifacts goes on; a bucket is away for a while."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def upload(corpus: Path, reference: Reference, model: ModelServer, system: Syste
 def test_a_new_machine_goes_on_where_the_lost_one_stopped(
     tmp_path: Path, shared: Shared, artifacts: str, corpus: Path, reference: Reference, model: ModelServer
 ) -> None:
-    told = shared(artifacts) | {"embedder": "openai:stub", "embedder_base_url": model.url}
+    told: dict[str, Any] = {**shared(artifacts), "embedder": "openai:stub", "embedder_base_url": model.url}
     lost = System(tmp_path / "lost", lease_s=3, **told).start()
     trial = upload(corpus, reference, model, lost, "moved")
     trial.reached(40)
@@ -77,7 +77,7 @@ def test_a_new_machine_goes_on_where_the_lost_one_stopped(
 def test_a_bucket_that_goes_away_and_comes_back_makes_documents_wait_at_no_cost(
     tmp_path: Path, shared: Shared, corpus: Path, reference: Reference, model: ModelServer, s3_server: S3Server
 ) -> None:
-    told = shared("s3") | {"embedder": "openai:stub", "embedder_base_url": model.url}
+    told: dict[str, Any] = {**shared("s3"), "embedder": "openai:stub", "embedder_base_url": model.url}
     with System(tmp_path / "home", **told) as system:
         trial = upload(corpus, reference, model, system, "away")
         trial.reached(20)
