@@ -19,8 +19,9 @@ from tests.system import living, settings_for, until
 from workers import processes, queues, runfile, supervisor
 from workers.feeder import Feeder, windows
 from workers.housekeeping import Housekeeping
-from workers.ledger import nodes, watched
+from workers.ledger import nodes
 from workers.ledger.schema import batches, documents
+from workers.ledger.watched import nodes as node_rows
 from workers.processes import node_name, spawn
 from workers.runtime import Runtime
 from workers.supervisor import RESTART_LIMIT, Plan, Supervisor, plan
@@ -188,7 +189,7 @@ def keeper(runtime: Runtime, *announced: tuple[str, float]) -> Housekeeping:
     for name, idle_s in announced:
         nodes.announce(runtime.db, name, "worker", 1, ("dujiang.index.bulk",))
         with runtime.db.write() as connection:
-            connection.execute(update(watched.nodes).where(watched.nodes.c.name == name).values(progress_at=time.time() - idle_s))
+            connection.execute(update(node_rows).where(node_rows.c.name == name).values(progress_at=time.time() - idle_s))
     return Housekeeping(Feeder(runtime.db, windows(runtime.profile, processes=1, threads=1), lambda issues: None), runtime)
 
 
