@@ -1,6 +1,6 @@
 """Packs: one file per batch and stage.
 
-An entry is a byte of format (raw or zstd) and the payload. A pack is whole before the ledger names it;
+An entry is a byte of format (raw or zstd), the payload's CRC-32 and the payload. A pack is whole before the ledger names it;
 equal batches under equal tokens write equal names.
 """
 
@@ -11,13 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
+from zlib import crc32
 
 from pipeline import zstd
 from pipeline.contracts import Span, Stage
 from pipeline.errors import Malformed, NotFound, Rejected
 from workers.ledger.work import Ref
 
-RAW, ZSTD = b"\x00", b"\x01"
+RAW, ZSTD = b"\x02", b"\x03"
+HEAD = 5
+"""Bytes in front of the payload."""
 SMALL = 256
 """Shorter payloads are not worth compressing."""
 AT_ONCE = 8
@@ -156,12 +159,17 @@ class Artifacts:
 
     def _encode(self, entry: Entry) -> bytes:
         if not entry.compress or len(entry.data) < SMALL:
-            return RAW + entry.data
+            return _sealed(RAW, entry.data)
         # One compressor a thread: the object must not be shared.
         compressor = getattr(self._local, "compressor", None)
         if compressor is None:
             compressor = self._local.compressor = zstd.Packer()
-        return ZSTD + compressor.compress(entry.data)
+        return _sealed(ZSTD, compressor.compress(entry.data))
+
+
+def _sealed(kind: bytes, payload: bytes) -> bytes:
+    # A flipped bit in a vector, or in zstd's literals, would otherwise travel on as if nothing had happened.
+    return b"".join((kind, crc32(payload).to_bytes(4, "little"), payload))
 
 
 def _whole(data: bytes, ref: Ref) -> None:
@@ -178,9 +186,12 @@ def _outcome(data: bytes, ref: Ref) -> bytes | Rejected:
 
 def _decode(data: bytes, ref: Ref) -> bytes:
     _whole(data, ref)
-    if data[:1] == RAW:
-        return data[1:]
+    kind, payload = data[:1], data[HEAD:]
+    if kind not in (RAW, ZSTD) or crc32(payload) != int.from_bytes(data[1:HEAD], "little"):
+        raise Malformed(f"artifact pack {ref.pack} is damaged", hint="Ingest the document again.", code="artifact_damaged")
+    if kind == RAW:
+        return payload
     try:
-        return zstd.decompress(data[1:])
+        return zstd.decompress(payload)
     except zstd.ZstdError as error:
         raise Malformed(f"artifact pack {ref.pack} is damaged", hint="Ingest the document again.", code="artifact_damaged") from error
