@@ -1,6 +1,6 @@
-# setup demo test check up down bench: no options needed.
+# setup demo test check up down bench chaos: no options needed.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check up down bench
+.PHONY: help setup demo test check up down bench chaos chaos-proof soak
 SHELL := /bin/bash
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -22,6 +22,7 @@ help:
 	@echo "make check   style, types, import rules, house rules"
 	@echo "make up      start everything on this machine; make down stops it"
 	@echo "make bench   measure it on your machine"
+	@echo "make chaos   the long form of the failure tests; make chaos-proof shows that each can fail; make soak runs under fire"
 
 setup: .venv/.installed
 
@@ -61,3 +62,15 @@ down: .venv/.installed
 
 bench: .venv/.installed-dev
 	@$(BIN)/python -m bench
+
+# DUJIANG_CHAOS_SEED=123 has the same kill points again.
+chaos: .venv/.installed-dev
+	$(BIN)/python -m pytest tests/chaos --chaos-full
+
+chaos-proof: .venv/.installed-dev
+	@$(BIN)/python -m tests.chaos.switched_off
+
+soak: .venv/.installed-dev
+	@$(BIN)/python -m bench.soak
+	@$(BIN)/python -m bench.queued
+	@$(BIN)/python -m bench.scaling
