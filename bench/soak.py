@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -90,7 +91,7 @@ def main() -> None:
     sys.exit(0 if fire.balanced and calm.counts == fire.counts else 1)
 
 
-def options(given: argparse.Namespace, model: ModelServer) -> dict[str, object]:
+def options(given: argparse.Namespace, model: ModelServer) -> dict[str, Any]:
     return {
         "embedder": "openai:bench",
         "embedder_base_url": model.url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -40,7 +41,7 @@ def test_a_worker_whose_clock_is_wrong_by_ten_minutes_works_like_the_others(
     tmp_path: Path, postgres_database: str, redis_server: RedisServer, begin: Begin, model: ModelServer, other_time: Path, skew: str
 ) -> None:
     """Two workers of everything, one of them in another time, on a ledger whose clock is its own."""
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "redis_url": redis_server.url,
         "ledger_url": postgres_database,
         "embedder": "openai:stub",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_queue_that_no_worker_serves_is_named_by_status_and_doctor(
     tmp_path: Path, redis_server: RedisServer, begin: Begin, model: ModelServer
 ) -> None:
     """A deployment that forgot one: the workers serve all stages but embed."""
-    given = {"redis_url": redis_server.url, "embedder": "openai:stub", "embedder_base_url": model.url}
+    given: dict[str, Any] = {"redis_url": redis_server.url, "embedder": "openai:stub", "embedder_base_url": model.url}
     settings = settings_for(tmp_path / "home", **given)
     system = System(tmp_path / "home", **given)
     with beat(settings).ready(), worker(settings, "compute", "parse,chunk", pool="prefork", concurrency=2).ready():

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -60,7 +61,7 @@ class Ballast:
         self._path.unlink()
 
 
-def started(tmp_path: Path, model: ModelServer, **given: object) -> System:
+def started(tmp_path: Path, model: ModelServer, **given: Any) -> System:
     return System(tmp_path / "home", embedder="openai:stub", embedder_base_url=model.url, **given)
 
 
