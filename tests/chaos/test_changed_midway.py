@@ -78,6 +78,7 @@ def test_a_run_begun_while_the_same_one_is_being_cancelled_takes_everything_over
     balanced(system.platform.run(first.run.run_id))
 
 
+@pytest.mark.full
 def test_the_same_run_begun_twice_at_once_is_done_once(system: System, begin: Begin) -> None:
     first, second = begin(system, "twice"), begin(system, "twice")
     first.prove()
@@ -102,7 +103,7 @@ def edit(folder: Path, edition: int) -> list[str]:
     return ["station-0003.md", f"station-{FEW:04}.docx"]
 
 
-@pytest.mark.parametrize("stage", ["embed", "index"])
+@pytest.mark.parametrize("stage", [pytest.param("embed", marks=pytest.mark.full), "index"])
 def test_a_document_edited_between_load_and_index_ends_in_its_last_edition(
     system: System, model: ModelServer, folder: Path, tmp_path: Path, stage: str
 ) -> None:
@@ -135,7 +136,7 @@ def undisturbed(folder: Path, tmp_path: Path, model: ModelServer) -> Reference:
     return Reference(counts, after["embed"] - before["embed"], after["inputs"] - before["inputs"])
 
 
-@pytest.mark.parametrize("stage", ["embed", "index"])
+@pytest.mark.parametrize("stage", [pytest.param("embed", marks=pytest.mark.full), "index"])
 def test_a_document_deleted_in_the_middle_of_its_run_does_not_come_back(system: System, folder: Path, stage: str) -> None:
     tenant = f"deleted-{stage}"
     node, number = HOLDS[stage]

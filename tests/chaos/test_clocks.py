@@ -36,7 +36,7 @@ def other_time() -> Path:
         lacking("libfaketime", str(reason))
 
 
-@pytest.mark.parametrize("skew", [pytest.param("+10m", id="ahead"), pytest.param("-10m", id="behind")])
+@pytest.mark.parametrize("skew", [pytest.param("+10m", id="ahead"), pytest.param("-10m", id="behind", marks=pytest.mark.full)])
 def test_a_worker_whose_clock_is_wrong_by_ten_minutes_works_like_the_others(
     tmp_path: Path, postgres_database: str, redis_server: RedisServer, begin: Begin, model: ModelServer, other_time: Path, skew: str
 ) -> None:

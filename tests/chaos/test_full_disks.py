@@ -82,6 +82,7 @@ def waiting(system: System, tenant: str) -> list[tuple[str, int, str]]:
     return system.rows("SELECT error_code, attempts, error_detail FROM documents WHERE tenant = ? AND status = 'retry'", tenant)
 
 
+@pytest.mark.full
 def test_a_store_on_a_full_disk_makes_documents_wait_at_no_cost(tmp_path: Path, disk: Path, model: ModelServer, begin: Begin) -> None:
     ballast = Ballast(disk)
     with started(tmp_path, model, store_url=f"sqlite:///{disk}/store") as system:
@@ -107,6 +108,7 @@ def test_a_ledger_on_a_full_disk_refuses_work_and_loses_none(tmp_path: Path, dis
         trial.prove(seconds=120.0, waste=trial.reference.inputs)
 
 
+@pytest.mark.full
 def test_a_redis_that_cannot_write_its_log_refuses_messages_until_there_is_room(tmp_path: Path, disk: Path, model: ModelServer, begin: Begin) -> None:
     """Its folder is on the small disk."""
     run = tmp_path / "home" / "run"

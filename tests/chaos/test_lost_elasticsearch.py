@@ -66,6 +66,7 @@ def test_elasticsearch_gone_in_the_middle_of_a_bulk_request_is_waited_for(remote
     trial.prove()
 
 
+@pytest.mark.full
 def test_rows_that_are_throttled_or_fail_in_part_are_sent_again(remote: System, proxy: Proxy, begin: Begin, tenant: str) -> None:
     """Of each bulk request, every third row is refused once with 429, every fifth once with 503."""
     tried: set[str] = set()

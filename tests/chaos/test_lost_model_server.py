@@ -63,7 +63,7 @@ PASSING: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.full if number % 2 else ()) for number, name in enumerate(PASSING)])
+@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.full if number else ()) for number, name in enumerate(PASSING)])
 def test_a_fault_that_passes_costs_no_document_an_attempt(patient: System, well: ModelServer, corpus: Path, reference: Reference, fault: str) -> None:
     tenant = f"fault-{list(PASSING).index(fault)}"
     well.config(**PASSING[fault])
@@ -77,6 +77,7 @@ def test_a_fault_that_passes_costs_no_document_an_attempt(patient: System, well:
     trial.prove(seconds=120.0, waste=None)
 
 
+@pytest.mark.full
 def test_two_in_a_hundred_refused_and_one_broken_cost_next_to_nothing(patient: System, well: ModelServer, corpus: Path, reference: Reference) -> None:
     """What answered may be asked for again only where its neighbour in the batch was refused."""
     well.config(fail_429_rate=0.02, fail_500_rate=0.01)
@@ -90,7 +91,7 @@ LASTING: dict[str, tuple[dict[str, object], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", LASTING)
+@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.full if number else ()) for number, name in enumerate(LASTING)])
 def test_a_fault_of_the_answer_is_a_reason_and_the_next_run_brings_everything(
     patient: System, well: ModelServer, corpus: Path, reference: Reference, fault: str
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_redis_that_was_emptied_is_noticed_although_new_messages_wait_in_it(sy
     first.prove()
 
 
+@pytest.mark.full
 def test_redis_emptied_again_and_again_in_mid_run_costs_nothing(system: System, begin: Begin) -> None:
     trial = begin(system, "flushed")
     for number in (1, 80, 160):
@@ -100,6 +101,7 @@ def test_a_redis_that_is_full_refuses_messages_until_there_is_room(system: Syste
     trial.prove()
 
 
+@pytest.mark.full
 def test_a_redis_without_a_disk_killed_in_mid_run_comes_back_empty_and_costs_nothing(
     tmp_path: Path, redis_server: RedisServer, begin: Begin, model: ModelServer
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_redis_without_a_disk_killed_in_mid_run_comes_back_empty_and_costs_not
         recovered(system)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seconds", [pytest.param(3.0, id="3 s"), pytest.param(180.0, id="3 min", marks=pytest.mark.full)])
 def test_workers_that_are_started_before_redis_wait_for_it(
     tmp_path: Path, redis_server: RedisServer, begin: Begin, model: ModelServer, seconds: float

@@ -44,7 +44,7 @@ sys.meta_path.insert(0, Finder())
     ("place", "neighbours", "deaths"),
     [
         pytest.param({"pipeline.chunk": "chunk"}, 63, 9, id="chunk, a process of the pool at a time"),
-        pytest.param({"pipeline.index": "index"}, 3, 5, id="index, the whole node at a time"),
+        pytest.param({"pipeline.index": "index"}, 3, 5, id="index, the whole node at a time", marks=pytest.mark.full),
     ],
 )
 def test_a_document_that_kills_its_worker_is_quarantined_and_its_neighbours_are_indexed(
