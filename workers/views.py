@@ -184,6 +184,8 @@ class RepairView:
     orphans: int
     """Packs that nobody named."""
     runs: tuple[str, ...]
+    unmended: tuple[str, ...] = ()
+    """Differences that nothing here can mend; the first 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,18 @@ class ItemView:
 
 
 @dataclass(frozen=True, slots=True)
+class FindingView:
+    """One difference."""
+
+    kind: str
+    """missing, version, chunks, vectors, foreign, revived, kept, output, stuck, hiding, deletion, balance, lease, orphan, endless, index."""
+    detail: str
+    mends: bool
+    """Whether `audit --repair` mends it."""
+    document_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditCollection:
     """What the store really holds of a collection, and where ledger and store differ."""
 
@@ -266,12 +280,20 @@ class AuditCollection:
     """The first 100 of them, a sentence each."""
     found: int = 0
     """How many differences there are."""
+    findings: tuple[FindingView, ...] = ()
+    """The same differences, with what a program may want to know of them."""
+    notes: tuple[str, ...] = ()
+    """What is worth knowing and not wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
     ok: bool
     collections: tuple[AuditCollection, ...]
+    differences: tuple[str, ...] = ()
+    """Of what belongs to no collection: deletions, packs, leases, indices, keys in Redis."""
+    findings: tuple[FindingView, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

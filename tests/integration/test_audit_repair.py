@@ -12,7 +12,8 @@ from pipeline.contracts import CollectionSpec
 from pipeline.identity import index_name
 from pipeline.settings import load
 from pipeline.zstd import decompress
-from workers import deleting, housekeeping, repair
+from workers import deleting, housekeeping
+from workers.audit import machine
 from workers.dispatch import Platform, open_platform
 from workers.inline import run_inline
 from workers.ledger import catalog, refs, removal
@@ -120,7 +121,7 @@ def test_what_is_damaged_is_named_and_mended(platform: Platform, folder: Path, h
 def test_packs_that_nobody_names_go_when_they_are_old(platform: Platform, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     platform.runtime.artifacts.shelf.put("parse/left-over.pack", [b"x"])
     assert platform.repair().orphans == 0
-    monkeypatch.setattr(repair, "YOUNG_PACK_S", -1.0)
+    monkeypatch.setattr(machine, "YOUNG_PACK_S", -1.0)
     assert platform.repair().orphans == 1
     assert "parse/left-over.pack" not in dict(platform.runtime.artifacts.packs())
     assert platform.audit(deep=True).ok

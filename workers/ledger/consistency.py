@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import and_, exists, func, literal, or_, select
 
-from pipeline.contracts import Lane, Stage
-from workers.ledger.engine import Database, upsert
+from pipeline.contracts import Stage
+from pipeline.identity import index_name
+from workers.ledger.engine import Database
 from workers.ledger.removal import PATIENCE_S
-from workers.ledger.schema import artifact_refs, batches, documents, run_items, runs
-from workers.ledger.work import CollectionRow
+from workers.ledger.schema import OPEN, WAITING, batches, collections, documents, generations, run_items, runs
 
-SLICE = 500
+LATE_S = 60.0
+"""How long after its end a lease may be left: a sweep takes it within seconds where one runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a document stands."""
+
+    key: str
+    status: str
+    stage: str
+    version: int
+    live_version: int | None
+    live_chunks: int
+    updated_at: float
+    fetchable: bool
+    """Its bytes can be had again: from a file, or from its source."""
+
+    @property
+    def indexing(self) -> bool:
+        """Somebody may be writing it into the store just now."""
+        return self.status == "queued" and self.stage == Stage.INDEX.value
+
+
+def states(db: Database, collection_id: str) -> dict[str, State]:
+    """Document id → where it stands, of all that the collection ever had."""
+    columns = (documents.c.key, documents.c.status, documents.c.stage, documents.c.version, documents.c.live_version, documents.c.live_chunks)
+    fetchable = or_(documents.c.path != "", documents.c.source_id != "")
+    query = select(documents.c.id, *columns, documents.c.updated_at, fetchable).where(documents.c.collection_id == collection_id)
+    with db.read() as connection:
+        return {row[0]: State(*row[1:8], bool(row[8])) for row in connection.execute(query)}
 
 
 def stranded(db: Database, collection_id: str) -> list[tuple[str, str, str]]:
@@ -31,13 +60,32 @@ def stranded(db: Database, collection_id: str) -> list[tuple[str, str, str]]:
     return [(row.id, row.key, row.status) for row in rows]
 
 
-def half_deleted(db: Database, collection_id: str) -> list[str]:
-    """Keys of documents whose deletion nobody finished."""
+def waiting_for_nobody(db: Database, collection_id: str) -> list[tuple[str, str, str]]:
+    """(id, key, status) of documents that wait for a run which has ended or is not there: batches are formed for open runs only."""
+    with db.read() as connection:
+        rows = connection.execute(
+            select(documents.c.id, documents.c.key, documents.c.status)
+            .outerjoin(runs, runs.c.id == documents.c.run_id)
+            .where(documents.c.collection_id == collection_id, WAITING, or_(runs.c.id.is_(None), runs.c.finished_at.is_not(None)))
+        ).all()
+    return [(row.id, row.key, row.status) for row in rows]
+
+
+def half_deleted(db: Database, collection_id: str) -> list[tuple[str, str]]:
+    """(id, key) of documents whose deletion nobody finished."""
+    return _half(db, collection_id, "deleting")
+
+
+def half_hidden(db: Database, collection_id: str) -> list[tuple[str, str]]:
+    """(id, key) of documents whose hiding nobody finished."""
+    return _half(db, collection_id, "hiding")
+
+
+def _half(db: Database, collection_id: str, status: str) -> list[tuple[str, str]]:
     with db.read() as connection:
         old = documents.c.updated_at < db.now(connection) - PATIENCE_S
-        return list(
-            connection.scalars(select(documents.c.key).where(documents.c.collection_id == collection_id, documents.c.status == "deleting", old))
-        )
+        query = select(documents.c.id, documents.c.key).where(documents.c.collection_id == collection_id, documents.c.status == status, old)
+        return [(row.id, row.key) for row in connection.execute(query)]
 
 
 def unbalanced(db: Database, collection_id: str) -> list[tuple[int, int, int]]:
@@ -56,57 +104,31 @@ def unbalanced(db: Database, collection_id: str) -> list[tuple[int, int, int]]:
     return found
 
 
-def mend(db: Database, row: CollectionRow, rebuild: set[str], reload: set[str], stuck: set[str]) -> int | None:
-    """One run in which documents are written again from kept outputs, or begun again from load; None when there is nothing to do.
+def endless(db: Database, collection_id: str) -> list[int]:
+    """Runs whose listing is over and that wait for no document, and have not ended."""
+    pending = exists(select(literal(1)).where(run_items.c.run_id == runs.c.id, run_items.c.outcome == "pending"))
+    with db.read() as connection:
+        old = runs.c.started_at < db.now(connection) - PATIENCE_S
+        query = select(runs.c.id).where(runs.c.collection_id == collection_id, runs.c.finished_at.is_(None), runs.c.scan != "open", ~pending, old)
+        return list(connection.scalars(query))
 
-    What stands in the store meanwhile goes on answering: a version is replaced by its equal.
-    """
-    ids = sorted(rebuild | reload | stuck)
-    if not ids:
-        return None
-    with db.write() as connection:
+
+def overdue(db: Database) -> list[tuple[int, str, float]]:
+    """(batch, owner, seconds since) of leases that ended and that nobody took over."""
+    with db.read() as connection:
         now = db.now(connection)
-        values = {"tenant": row.tenant, "collection_id": row.id, "collection": row.name, "source": "audit --repair", "kind": "repair"}
-        opened = insert(runs).values(**values, lane=Lane.BULK.value, status="queued", scan="complete", started_at=now)
-        run_id = int(connection.execute(opened.returning(runs.c.id)).scalar_one())
-        begun = 0
-        for start in range(0, len(ids), SLICE):
-            part = ids[start : start + SLICE]
-            in_hand = and_(documents.c.status == "queued", documents.c.id.in_(stuck & set(part)))
-            free = or_(documents.c.status.in_(("done", "dead", "skipped")), in_hand)
-            chosen = select(documents.c.id, documents.c.version, documents.c.live_version).where(documents.c.id.in_(part))
-            rows = connection.execute(chosen.where(documents.c.collection_id == row.id, free)).all()
-            mine = [found.id for found in rows]
-            if not mine:
-                continue
-            begun += len(mine)
-            connection.execute(insert(run_items), [{"run_id": run_id, "document_id": name, "outcome": "pending"} for name in mine])
-            common = {"status": "ready", "batch_id": None, "next_at": 0.0, "run_id": run_id, "attempts": 0, "waits": 0, "lost": 0, "updated_at": now}
-            # Only the version that answers has outputs to be written again; one that failed after it begins anew.
-            whole = [found.id for found in rows if found.id in rebuild - reload and found.version == found.live_version]
-            anew = [found for found in rows if found.id in reload or (found.id in rebuild and found.id not in whole)]
-            again = [name for name in mine if name not in whole and name not in {found.id for found in anew}]
-            connection.execute(
-                update(documents).where(documents.c.id.in_(whole)).values(**common, stage=Stage.INDEX.value, chunks=documents.c.live_chunks)
-            )
-            connection.execute(update(documents).where(documents.c.id.in_(again)).values(**common, stage=Stage.LOAD.value))
-            _anew(connection, anew, common, now)
-        if not begun:
-            connection.execute(update(runs).where(runs.c.id == run_id).values(status="done", finished_at=now))
-    return run_id if begun else None
+        ended = and_(OPEN, batches.c.status == "leased", batches.c.lease_until < now - LATE_S)
+        rows = connection.execute(select(batches.c.id, batches.c.owner, batches.c.lease_until).where(ended)).all()
+    return [(row.id, row.owner, now - row.lease_until) for row in rows]
 
 
-def _anew(connection: Connection, found: Sequence[Row[*tuple[Any, ...]]], common: Mapping[str, object], now: float) -> None:
-    """As a newer version, from the bytes that are kept or from where they came: equal bytes would count as unchanged otherwise."""
-    raised = {"version": documents.c.version + 1, "live_hash": "", "stage": Stage.LOAD.value}
-    ids = [row.id for row in found]
-    kept = connection.execute(select(artifact_refs).where(artifact_refs.c.document_id.in_(ids), artifact_refs.c.stage == Stage.LOAD.value))
-    newest = {row.id: row.version for row in found}
-    live = {row.id: row.live_version for row in found}
-    rows = [
-        {**ref._mapping, "version": newest[ref.document_id] + 1, "created_at": now}  # pyright: ignore[reportPrivateUsage]
-        for ref in kept
-        if ref.version == live[ref.document_id]
-    ]
-    upsert(connection, artifact_refs, rows)
-    connection.execute(update(documents).where(documents.c.id.in_(ids)).values(**dict(common) | raised))
+def indices(db: Database) -> frozenset[str]:
+    """Names of all indices that the ledger knows of, whoever's they are."""
+    with db.read() as connection:
+        rows = connection.execute(select(collections.c.id, collections.c.tenant, collections.c.name, collections.c.generation)).all()
+        names = {index_name(row.tenant, row.name, row.generation) for row in rows}
+        owners = {row.id: (row.tenant, row.name) for row in rows}
+        for row in connection.execute(select(generations.c.collection_id, generations.c.generation)):
+            if row.collection_id in owners:
+                names.add(index_name(*owners[row.collection_id], row.generation))
+    return frozenset(names)
