@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from pipeline.contracts import Stage
 from workers.ledger import balance, shadows
@@ -14,6 +15,8 @@ from workers.ledger.shadows import MOVING, shadow
 
 OF_A_GENERATION = (Stage.CHUNK, Stage.EMBED, Stage.INDEX)
 """Stages that work as the generation wants it; load and parse serve every one."""
+CUT = (Stage.CHUNK.value, Stage.EMBED.value)
+"""Outputs that are a generation's own."""
 PATIENCE_MS = 500
 """How long a flip waits for a row on PostgreSQL: shorter than its search for deadlocks, so that the flip gives way and comes again."""
 
@@ -116,13 +119,19 @@ def _move_refs(connection: Connection, building: Building) -> None:
     """What was made for the new generation stands for the version that answers; what belonged to the old one alone goes."""
     mine = documents.c.collection_id == building.collection.id
     place = tuple_(artifact_refs.c.document_id, artifact_refs.c.version)
-    versions = select(documents.c.shadow_of, documents.c.version).where(mine)
-    alone = artifact_refs.c.stage.in_((Stage.CHUNK.value, Stage.EMBED.value))
-    connection.execute(delete(artifact_refs).where(place.in_(versions.where(shadows.built()))))
-    connection.execute(delete(artifact_refs).where(alone, place.in_(versions)))
-    whose = select(documents.c.shadow_of).where(documents.c.id == artifact_refs.c.document_id).scalar_subquery()
-    made = place.in_(select(documents.c.id, documents.c.version).where(mine, shadows.built()))
-    connection.execute(update(artifact_refs).where(made).values(document_id=whose))
+    found = select(documents.c.shadow_of, documents.c.version).where(mine, documents.c.run_id == 0)
+    connection.execute(delete(artifact_refs).where(artifact_refs.c.stage.in_(CUT), place.in_(found)))
+    same = artifact_refs.alias("same")
+    alike = and_(*(same.c[name] == artifact_refs.c[name] for name in ("version", "stage", "pack", "start")))
+    copied = exists().where(same.c.document_id == documents.c.shadow_of, alike)
+    rest = [column for column in artifact_refs.c if column.name != "document_id"]
+    made = select(documents.c.shadow_of, *rest).join(documents, documents.c.id == artifact_refs.c.document_id)
+    made = made.where(mine, shadows.built(), documents.c.version == artifact_refs.c.version, or_(artifact_refs.c.stage.in_(CUT), ~copied))
+    put = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(artifact_refs)
+    put = put.from_select(["document_id", *(column.name for column in rest)], made)
+    keys = ["document_id", "version", "stage"]
+    values = {column.name: put.excluded[column.name] for column in rest if column.name not in keys}
+    connection.execute(put.on_conflict_do_update(index_elements=keys, set_=values))
 
 
 def _restart(connection: Connection, main_id: str, closed: list[int], base: str, now: float) -> None:

@@ -30,9 +30,9 @@ OWN = shadow.outerjoin(main, main.c.id == shadow.c.shadow_of)
 """Each shadow with the document that it is built for, where that is there."""
 
 
-def of(building: Building) -> ColumnElement[bool]:
-    """Joins `main` to its `shadow` in a build."""
-    return and_(shadow.c.shadow_of == main.c.id, IS_SHADOW, shadow.c.collection_id == building.collection.id)
+BUILT_FOR = main.outerjoin(shadow, and_(shadow.c.shadow_of == main.c.id, IS_SHADOW))
+"""Each document with its shadow, where there is one: a collection has one build at a time. Asked by the collection, too, SQLite would take
+the wrong index."""
 
 
 def lacking(building: Building) -> ColumnElement[bool]:
@@ -74,7 +74,7 @@ def follow(db: Database, building: Building, base: str, *, after: str = "") -> t
             return 0, ""
         query = (
             select(main)
-            .select_from(main.outerjoin(shadow, of(building)))
+            .select_from(BUILT_FOR)
             .where(lacking(building), main.c.id > after)
             .order_by(main.c.id)
             .limit(SLICE)
@@ -173,7 +173,7 @@ def pending(connection: Connection, building: Building) -> tuple[int, int]:
 
 def differs(connection: Connection, building: Building) -> bool:
     """True while a document that answers has no shadow of its version, or one that answers no more has one."""
-    missing = select(main.c.id).select_from(main.outerjoin(shadow, of(building))).where(lacking(building)).limit(1)
+    missing = select(main.c.id).select_from(BUILT_FOR).where(lacking(building)).limit(1)
     extra = select(shadow.c.id).select_from(OWN).where(needless(building)).limit(1)
     return connection.scalar(missing) is not None or connection.scalar(extra) is not None
 

@@ -170,15 +170,17 @@ def _tables() -> None:
     of_source, absent = sa.text("source_id <> ''"), sa.text("absence <> ''")
     op.create_index("documents_source", "documents", ["source_id", "seen_run"], unique=False, sqlite_where=of_source, postgresql_where=of_source)
     op.create_index("documents_absent", "documents", ["source_id", "absence"], unique=False, sqlite_where=absent, postgresql_where=absent)
+    shadows = sa.text("shadow_of <> ''")
+    op.create_index("documents_shadow", "documents", ["shadow_of"], unique=False, sqlite_where=shadows, postgresql_where=shadows)
 
 
 def downgrade() -> None:
-    for name in ("documents_finished", "documents_source", "documents_absent"):
+    for name in ("documents_finished", "documents_source", "documents_absent", "documents_shadow"):
         op.drop_index(name, "documents")
     _waiting("run_id", "stage", "id")
     op.drop_column("batches", "members")
     op.drop_index("run_items_told", "run_items")
-    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "turns", "tenants", "generations"):
+    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "turns", "tenants", "retained", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
