@@ -37,7 +37,9 @@ def _connected(settings: Settings) -> Settings:
 @click.option(
     "--pool", type=click.Choice(["prefork", "threads", "solo"]), default="prefork", show_default=True, help="Processes to compute, threads to wait."
 )
-@click.option("--concurrency", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes or threads.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes or threads. Of two or more, one is kept free of bulk."
+)
 @_logs_option
 def worker(queues: str, name: str, pool: str, concurrency: int, as_json: bool) -> None:
     """Serve queues until a signal ends it; what it holds is finished or given back."""

@@ -24,6 +24,8 @@ TICK_S = 0.25
 READY_S = 60.0
 GRACE_S = 25.0
 RESTART_PAUSE_S = 1.0
+RESERVED = 1
+"""Processes or threads of each pool beyond those that bulk may take: an upload does not wait until a batch of somebody else's is done."""
 RESTART_LIMIT = 8
 """Restarts of one process within its first minute of life before the supervisor gives up on it."""
 
@@ -49,11 +51,11 @@ def plan(settings: Settings, runtime: Runtime, *, ways_in: bool) -> list[Plan]:
     if not embedded:
         waiting.append(Stage.INDEX)
     plans = [
-        _worker("compute", computing, "prefork", runtime.processes, events=ways_in),
-        _worker("network", waiting, "threads", settings.worker_threads, events=ways_in),
+        _worker("compute", computing, "prefork", runtime.processes + RESERVED, events=ways_in),
+        _worker("network", waiting, "threads", settings.worker_threads + RESERVED, events=ways_in),
     ]
     if embedded:
-        plans.append(_worker("index", [Stage.INDEX], "threads", 1, events=ways_in))
+        plans.append(_worker("index", [Stage.INDEX], "threads", 1 + RESERVED, events=ways_in))
     if ways_in:
         plans.append(Plan("api", "api", (sys.executable, "-m", "api.serve")))
         plans.append(Plan("flower", "flower", (sys.executable, "-m", "workers.flower")))

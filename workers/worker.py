@@ -59,6 +59,7 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
 
     from workers import app as application
     from workers import tasks
+    from workers.reserve import Reserve
 
     configure(settings)
     if alone:
@@ -70,6 +71,7 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     signals.worker_process_init.connect(partial(_child_init, crew, stages), weak=False)
     # Whoever listens here does the logging; Celery would raise the level of ours to its own.
     signals.setup_logging.connect(_logging_is_set_up, weak=False)
+    app.steps["consumer"].add(Reserve)
     if pool == "prefork":
         app.steps["worker"].add(tasks.Reaper)
     preload(stages, settings)
