@@ -35,6 +35,7 @@ STATUS: Mapping[type[PipelineError], int] = {
     tree.RateLimited: 429,
     tree.QuotaExhausted: 429,
     tree.BrokenContract: 502,
+    tree.Garbled: 502,
     tree.Unavailable: 503,
     tree.Retryable: 503,
     tree.Skipped: 409,

@@ -5,6 +5,7 @@
     - RateLimited         the service named a delay or a reset: use it; costs no attempt
     - QuotaExhausted      nothing to be had until a known time; costs no attempt
     - Unavailable         connection refused, timeout, 5xx
+    - Garbled             an answer, but one that makes no sense: it may pass
   + Rejected             never retry; a person must change the document, the source or a setting
     - Malformed           the bytes are not what they claim to be
     - Unsupported         no parser, store or model for this input
@@ -97,6 +98,16 @@ class Unavailable(Retryable):
     ) -> None:
         super().__init__(detail, after=after, hint=hint, code=code, document=document)
         self.costs_attempt = not dependency
+
+
+class Garbled(Retryable):
+    """A service said that all is well and sent something else: half an answer, a page of HTML, too few rows.
+
+    Proxies and overloaded servers do that for a moment; one document may also bring it about each time. So it costs an attempt.
+    """
+
+    code = "garbled"
+    hint = "The service named in the message misbehaves: check its version and configuration."
 
 
 class Rejected(PipelineError):

@@ -62,6 +62,13 @@ _REFUSALS: Mapping[int, tuple[type[Unauthorised | Forbidden | NotFound | Conflic
     409: (Conflict, ""),
     410: (NotFound, _CHECK_MODEL),
 }
+_COUNTED = ("requests", "tokens", "input-tokens", "output-tokens")
+_RESETS = (
+    *((f"x-ratelimit-reset{kind}", f"x-ratelimit-remaining{kind}") for kind in ("-requests", "-tokens", "")),
+    *((f"anthropic-ratelimit-{kind}-reset", f"anthropic-ratelimit-{kind}-remaining") for kind in _COUNTED),
+    ("ratelimit-reset", "ratelimit-remaining"),
+)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -331,7 +338,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, or None when the answer does not say.
 
     Retry-After as seconds or as an HTTP date (counted from the server's own Date, so that clocks may differ),
-    else retry-after-ms, else the longest x-ratelimit-reset-* among those whose remainder is 0, or the shortest of all.
+    else retry-after-ms, else the longest reset among those whose remainder is 0, or the shortest of all.
     """
     stated = headers.get("retry-after", "").strip()
     if stated:
@@ -339,13 +346,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    spent: list[float] = []
-    every: list[float] = []
-    for kind in ("-requests", "-tokens", ""):
-        wait = _reset(headers.get(f"x-ratelimit-reset{kind}", "").strip())
+    spent, every = list[float](), list[float]()
+    for reset, remaining in _RESETS:
+        wait = _reset(headers.get(reset, "").strip())
         if wait is not None:
             every.append(wait)
-            if headers.get(f"x-ratelimit-remaining{kind}", "").strip() in {"0", "0.0"}:
+            if headers.get(remaining, "").strip() in {"0", "0.0"}:
                 spent.append(wait)
     return max(spent) if spent else min(every, default=None)
 
@@ -374,8 +380,10 @@ def _date(text: str) -> datetime | None:
 
 
 def _reset(text: str) -> float | None:
-    """Delay in ``6m0s``, ``120ms``, seconds, or an epoch in seconds or milliseconds."""
+    """Delay in ``6m0s``, ``120ms``, seconds, or a moment: an epoch in seconds or milliseconds, RFC 3339."""
     value = _seconds(text)
+    if value is None and _MOMENT.match(text):
+        return max(0.0, (datetime.fromisoformat(text) - datetime.now(UTC)).total_seconds())
     if value is None:
         pieces = _SPAN.findall(text)
         return sum(float(number) * _UNIT_S[unit] for number, unit in pieces) if pieces else None

@@ -16,6 +16,7 @@ from pipeline.contracts import EmbeddedChunks, IndexedDocument, SourceItem, Stag
 from pipeline.errors import (
     BrokenContract,
     Forbidden,
+    Garbled,
     Malformed,
     NotFound,
     PipelineError,
@@ -261,7 +262,7 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
             known.update(zip(digests[start : start + len(answer.vectors)], answer.vectors, strict=True))
     except PipelineError as error:
         missing = [item for item in items if any(digest not in known for digest in hashes[item.work.document_id])]
-        if len(missing) == 1 or not _about_a_document(error):
+        if len(missing) == 1 or not (_about_a_document(error) or _garbled_again(error, missing)):
             # Documents whose texts have all been answered go on.
             _apart(desk, missing, error)
         else:
@@ -297,6 +298,11 @@ def _spent(answers: Sequence[EmbeddedChunks]) -> Spent:
         tokens = None if tokens is None or answer.tokens is None else tokens + answer.tokens
     units, requests = sum(len(answer.vectors) for answer in answers), sum(answer.requests for answer in answers)
     return Spent("build", answers[0].model, tokens, units=units, requests=requests)
+
+
+def _garbled_again(error: PipelineError, items: Sequence[Item]) -> bool:
+    """The first time it may be the server's own affair, so all come again; then it may be one text that brings it about."""
+    return isinstance(error, Garbled) and all(item.work.attempts for item in items)
 
 
 def _about_a_document(error: PipelineError) -> bool:

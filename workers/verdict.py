@@ -8,7 +8,7 @@ import traceback
 from datetime import UTC, datetime
 
 from pipeline.contracts import Stage
-from pipeline.errors import Forbidden, Gone, PipelineError, QuotaExhausted, RateLimited, Retryable, Skipped, Unauthorised, Unchanged
+from pipeline.errors import Forbidden, Garbled, Gone, PipelineError, QuotaExhausted, RateLimited, Retryable, Skipped, Unauthorised, Unchanged
 from workers.ledger.work import Setback, Work
 
 BASE_S = 1.0
@@ -16,6 +16,8 @@ CAP_S = 300.0
 WAIT_CAP_S = 30.0
 """Backoff while a shared service is away: short, since the first answer frees everything."""
 BUG_ATTEMPTS = 2
+GARBLED_ATTEMPTS = 3
+"""What made no sense three times, seconds apart, will not pass by itself."""
 MAX_WAIT_S = 72 * 3600.0
 """How long a document waits for what is away before a person is asked."""
 
@@ -36,7 +38,7 @@ def setback(error: PipelineError, work: Work, stage: Stage, *, max_attempts: int
                 error.hint = "When it answers again: `dujiang failures replay`."
                 return _plain(error, work, stage, "dead")
             return _plain(error, work, stage, "retry", delay_s=_wait(error, work), costs_attempt=False)
-        if work.attempts + 1 < max_attempts:
+        if work.attempts + 1 < (min(GARBLED_ATTEMPTS, max_attempts) if isinstance(error, Garbled) else max_attempts):
             return _plain(error, work, stage, "retry", delay_s=error.after if error.after is not None else jitter(work.attempts))
     return _plain(error, work, stage, "dead")
 

@@ -19,12 +19,13 @@ import numpy as np
 from pipeline import identity, registry
 from pipeline.contracts import EmbeddedChunks, Vectors
 from pipeline.embed.providers import PROVIDERS, Provider, max_tokens, prefixes
-from pipeline.errors import BadRequest, BrokenContract, PipelineError
+from pipeline.errors import BadRequest, BrokenContract, Garbled, PipelineError
 from pipeline.http import Client, error_word, shown
 from pipeline.protocols import EmbedderProfile, Limiter, Service, Unlimited
 from pipeline.settings import Settings
 
 SETTING = "DUJIANG_EMBEDDER"
+CHECK = f"Check the model and the server behind {SETTING}_BASE_URL."
 VERSION = 1
 """Raise it when this module would send other text for the same chunk."""
 
@@ -275,7 +276,7 @@ class OpenAIEmbedder:
             try:
                 found: object = orjson.loads(answer)
             except orjson.JSONDecodeError:
-                raise self._broken(f"an answer of {len(answer)} bytes that is not JSON") from None
+                raise self._garbled(f"an answer of {len(answer)} bytes that is not JSON") from None
             vectors, used = self._read(found, len(batch))
             permit.used(used)
         self._check_dimension(vectors.shape[1])
@@ -284,15 +285,15 @@ class OpenAIEmbedder:
     def _read(self, found: object, wanted: int) -> Sent:
         """The matrix in the order of the inputs, shape (wanted, d), and the tokens billed."""
         if not isinstance(found, dict):
-            raise self._broken("an answer that is no JSON object")
+            raise self._garbled("an answer that is no JSON object")
         table = cast("dict[str, object]", found)
         rows = table.get("data")
         if not isinstance(rows, list):
             code = error_word(table) if "error" in table else ""
-            raise self._broken("an answer without vectors" + (f" ({code})" if code else ""))
+            raise self._garbled("an answer without vectors" + (f" ({code})" if code else ""))
         items = cast("list[object]", rows)
         if len(items) != wanted:
-            raise self._broken(f"{len(items)} vectors for {wanted} inputs")
+            raise self._garbled(f"{len(items)} vectors for {wanted} inputs")
         usage = table.get("usage")
         used: int | None = None
         if isinstance(usage, dict):
@@ -307,15 +308,15 @@ class OpenAIEmbedder:
         taken = 0
         for place, item in enumerate(items):
             if not isinstance(item, dict):
-                raise self._broken(f"item {place} of an answer that is no JSON object")
+                raise self._garbled(f"item {place} of an answer that is no JSON object")
             row = cast("dict[str, object]", item)
             index = row.get("index", place)
             if not isinstance(index, int) or not 0 <= index < len(items) or ordered[index] is not None:
-                raise self._broken(f"an index that is repeated or outside the {len(items)} inputs")
+                raise self._garbled(f"an index that is repeated or outside the {len(items)} inputs")
             ordered[index] = row.get("embedding")
             taken += ordered[index] is not None
         if taken != len(items):
-            raise self._broken(f"{len(items) - taken} items without a vector")
+            raise self._garbled(f"{len(items) - taken} items without a vector")
         return ordered
 
     def _matrix(self, rows: list[object]) -> Vectors:
@@ -323,18 +324,18 @@ class OpenAIEmbedder:
             try:
                 packed = [binascii.a2b_base64(row) for row in cast("list[str]", rows)]
             except (binascii.Error, ValueError):
-                raise self._broken("a vector that is not base64") from None
+                raise self._garbled("a vector that is not base64") from None
             sizes = {len(piece) for piece in packed}
             if len(sizes) != 1 or 0 in sizes or next(iter(sizes)) % 4:
-                raise self._broken(f"vectors of {sorted(sizes)[:3]} bytes in one answer")
+                raise self._garbled(f"vectors of {sorted(sizes)[:3]} bytes in one answer")
             flat = np.frombuffer(b"".join(packed), dtype="<f4")
             return cast("Vectors", flat.reshape(len(rows), -1).astype(np.float32))
         try:
             matrix = np.array(rows, dtype=np.float32)
         except (TypeError, ValueError):
-            raise self._broken("vectors that are not equal rows of numbers") from None
+            raise self._garbled("vectors that are not equal rows of numbers") from None
         if matrix.ndim != 2 or not matrix.shape[1]:
-            raise self._broken("vectors that are not rows of numbers")
+            raise self._garbled("vectors that are not rows of numbers")
         return matrix
 
     def _check_dimension(self, dimension: int) -> None:
@@ -359,13 +360,14 @@ class OpenAIEmbedder:
         vectors /= norms[:, None].astype(np.float32)
         return vectors
 
-    def _broken(self, what: str, *, hint: str = "") -> BrokenContract:
-        where = f"{self._client.service} at {self._client.address}"
-        return BrokenContract(
-            f"{where} sent {what} (model {self._model})",
-            hint=hint or f"Check the model and the server behind {SETTING}_BASE_URL.",
-            code="bad_vectors",
-        )
+    def _broken(self, what: str, *, hint: str = CHECK) -> BrokenContract:
+        return BrokenContract(self._sent(what), hint=hint, code="bad_vectors")
+
+    def _garbled(self, what: str) -> Garbled:
+        return Garbled(self._sent(what), hint=CHECK, code="bad_vectors")
+
+    def _sent(self, what: str) -> str:
+        return f"{self._client.service} at {self._client.address} sent {what} (model {self._model})"
 
 
 def _about(text: str) -> int:

@@ -74,15 +74,19 @@ PASSING: dict[str, tuple[dict[str, object], str]] = {
     "a broken connection": ({"drop": True}, "connection_lost"),
 }
 LASTING: dict[str, tuple[dict[str, object], str, str]] = {
-    "garbage": ({"garbage": True}, "bad_vectors", "not JSON"),
-    "a page of HTML": ({"raw": "<html>sign in</html>", "raw_type": "text/html"}, "bad_vectors", "not JSON"),
-    "too few vectors": ({"too_few": 1}, "bad_vectors", "vectors for"),
     "NaN": ({"nan": True}, "bad_vectors", "NaN"),
     "zeros": ({"zeros": True}, "bad_vectors", "zeros"),
     "a wrong key": ({"status": 401}, "unauthorised", "401"),
     "a forbidden model": ({"status": 403}, "forbidden", "403"),
     "an unknown model": ({"status": 404}, "not_found", "404"),
     "a refused request": ({"status": 400}, "bad_request", "400"),
+}
+
+
+SENSELESS: dict[str, tuple[dict[str, object], str]] = {
+    "half an answer": ({"garbage": True}, "not JSON"),
+    "a page of HTML": ({"raw": "<html>sign in</html>", "raw_type": "text/html"}, "not JSON"),
+    "too few vectors": ({"too_few": 1}, "vectors for"),
 }
 
 
@@ -133,6 +137,47 @@ def test_a_fault_that_waiting_cannot_cure_is_said_of_every_document_and_cured_by
     model.config(dim=DIM)
     again = system.inline(folder)
     assert (again.indexed, again.failed) == (DOCUMENTS, 0) and system.audit().documents == DOCUMENTS
+
+
+@pytest.mark.parametrize("fault", SENSELESS)
+def test_an_answer_without_sense_is_asked_for_again_and_costs_nothing_when_it_passes(
+    system: System, model: ModelServer, folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 0.3)
+    model.config(**SENSELESS[fault][0])
+    run = system.ingest(folder)
+    with driven(system, run):
+        (row, *_) = until(lambda: waiting(system), 20.0, "documents wait for another try")
+        assert (row[0], row[3], row[4]) == ("bad_vectors", 1, 0) and SENSELESS[fault][1] in row[1]
+        model.clear()
+        model.config(dim=DIM)
+    ended = system.finish(run)
+    assert (ended.indexed, ended.failed) == (DOCUMENTS, 0)
+
+
+@pytest.mark.parametrize("fault", SENSELESS)
+def test_an_answer_that_never_makes_sense_is_given_up_after_a_few_tries_with_its_reason(
+    system: System, model: ModelServer, folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 0.02)
+    config, words = SENSELESS[fault]
+    model.config(**config)
+    run = system.inline(folder)
+    assert (run.status, run.indexed, run.failed) == ("done", 0, DOCUMENTS)
+    for failure in run.failures:
+        assert (failure.stage, failure.code, failure.attempts) == ("embed", "bad_vectors", verdict.GARBLED_ATTEMPTS)
+        assert words in failure.detail and "DUJIANG_EMBEDDER" in failure.hint
+
+
+def test_a_text_that_is_always_answered_with_nonsense_ends_alone(
+    system: System, model: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "odd.md").write_text("# Odd\n\nThe server mumbles about xylophone-7 whenever it is asked.\n")
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 0.02)
+    model.config(mumbles_on="xylophone-7")
+    run = system.inline(folder)
+    assert (run.indexed, run.failed) == (DOCUMENTS, 1)
+    assert run.failures[0].document.endswith("odd.md") and run.failures[0].code == "bad_vectors"
 
 
 @pytest.mark.parametrize("fault", ["a wrong key", "an unknown model"])

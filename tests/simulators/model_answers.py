@@ -68,6 +68,8 @@ class Config:
     """Requests in flight above this number get 429."""
     chokes_on: str = ""
     """Requests with a text that holds this are answered with 500."""
+    mumbles_on: str = ""
+    """Requests with a text that holds this are answered with fewer vectors than texts."""
     max_inputs: int = 0
     """More inputs in a request get 400, as providers do."""
     refuse_stream_options: bool = False
@@ -197,7 +199,8 @@ def embed(state: State, asked: dict[str, Any]) -> tuple[list[bytes], int]:
         rows[-1, -1] = np.nan
     if config.zeros:
         rows[-1] = 0.0
-    order = list(range(len(texts) - min(config.too_few, len(texts))))
+    mumbles = bool(config.mumbles_on) and any(config.mumbles_on in text for text in texts)
+    order = list(range(len(texts) - min(max(config.too_few, mumbles), len(texts))))
     if config.shuffle:
         order.reverse()
     packed = asked.get("encoding_format") == "base64" and not config.floats_only

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipeline import embed
 from pipeline.embed.openai import OpenAIEmbedder, build
 from pipeline.embed.providers import PROVIDERS, prefixes
-from pipeline.errors import BrokenContract, RateLimited, Unauthorised, Unavailable
+from pipeline.errors import BrokenContract, Garbled, RateLimited, Unauthorised, Unavailable
 from pipeline.settings import Settings
 from tests.simulators.model_server import ModelServer
 
@@ -85,18 +85,20 @@ def test_the_index_decides_the_order(server: ModelServer, fault: dict[str, bool]
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "said", "kind"),
     [
-        ({"garbage": True}, "not JSON"),
-        ({"too_few": 1}, "1 vectors for 2 inputs"),
-        ({"nan": True}, "NaN"),
-        ({"nan": True, "floats_only": True}, "not JSON"),
-        ({"zeros": True}, "zeros"),
+        ({"garbage": True}, "not JSON", Garbled),
+        ({"too_few": 1}, "1 vectors for 2 inputs", Garbled),
+        ({"nan": True}, "NaN", BrokenContract),
+        ({"nan": True, "floats_only": True}, "not JSON", Garbled),
+        ({"zeros": True}, "zeros", BrokenContract),
     ],
 )
-def test_a_wrong_answer_is_refused_with_what_came_and_from_where(server: ModelServer, fault: dict[str, Any], said: str) -> None:
+def test_a_wrong_answer_is_refused_with_what_came_and_from_where(
+    server: ModelServer, fault: dict[str, Any], said: str, kind: type[Garbled | BrokenContract]
+) -> None:
     server.config(**fault)
-    with pytest.raises(BrokenContract) as caught:
+    with pytest.raises(kind) as caught:
         make(server).encode(["confidential words", "more of them"])
     assert said in caught.value.detail
     assert server.url in caught.value.detail and "text-embedding-3-small" in caught.value.detail
@@ -129,12 +131,12 @@ def test_a_wrong_answer_is_refused_with_what_came_and_from_where(server: ModelSe
     ],
 )
 def test_no_shape_of_answer_gets_through_unchecked(body: object) -> None:
-    with pytest.raises(BrokenContract):
+    with pytest.raises(Garbled):
         answering(body).encode(["one", "two"])
 
 
 def test_an_error_that_comes_with_status_200_is_named(server: ModelServer) -> None:
-    with pytest.raises(BrokenContract) as caught:
+    with pytest.raises(Garbled) as caught:
         answering({"error": {"code": "model_overloaded", "message": "confidential"}}).encode(["one"])
     assert "model_overloaded" in caught.value.detail and "confidential" not in caught.value.detail
 

@@ -4,7 +4,6 @@ import base64
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -156,9 +155,29 @@ def test_providers_name_the_wait_in_several_ways(headers: dict[str, str], expect
     assert retry_after(headers) == expected
 
 
-def test_a_reset_given_as_a_moment_becomes_a_delay() -> None:
-    wait = retry_after({"x-ratelimit-reset": str(int(time.time()) + 40)})
+@pytest.mark.parametrize("name", ["x-ratelimit-reset", "anthropic-ratelimit-output-tokens-reset", "ratelimit-reset"])
+@pytest.mark.parametrize("form", ["seconds", "milliseconds", "rfc3339"])
+def test_a_reset_given_as_a_moment_becomes_a_delay(name: str, form: str) -> None:
+    moment = datetime.now(UTC) + timedelta(seconds=40)
+    forms = {
+        "seconds": f"{moment.timestamp():.0f}",
+        "milliseconds": f"{moment.timestamp() * 1000:.0f}",
+        "rfc3339": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    wait = retry_after({name: forms[form]})
     assert wait is not None and 30 < wait <= 41
+
+
+def test_of_several_resets_the_one_of_what_is_used_up_counts() -> None:
+    soon, late = (datetime.now(UTC) + timedelta(seconds=seconds) for seconds in (5, 90))
+    headers = {
+        "anthropic-ratelimit-requests-remaining": "12",
+        "anthropic-ratelimit-requests-reset": soon.isoformat(),
+        "anthropic-ratelimit-tokens-remaining": "0",
+        "anthropic-ratelimit-tokens-reset": late.isoformat(),
+    }
+    wait = retry_after(headers)
+    assert wait is not None and 80 < wait <= 90
 
 
 def test_a_server_error_waits_as_long_as_it_asks_and_costs_no_attempt(server: ModelServer) -> None:
