@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from api.terminal import clean, json_option, print_json, system, table
+from api.terminal import clean, confirm, dry_run_option, json_option, print_json, system, table, yes_option
 
 
 @click.command(epilog="Example: dujiang collections pause handbook")
@@ -77,3 +77,23 @@ def set_weight(name: str, weight: float, as_json: bool) -> None:
         print_json(found)
     else:
         click.echo(f"{clean(found.name)} has weight {found.weight:g}")
+
+
+@tenants.command("delete", epilog="Example: dujiang tenants delete acme --dry-run")
+@click.argument("name")
+@dry_run_option
+@yes_option
+@json_option
+def delete_tenant(name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete a tenant: collections, documents, sources, runs, keys. There is no way back."""
+    with system() as opened:
+        found = opened.delete_tenant(name, dry_run=True)
+        if not dry_run:
+            confirm(f"Delete {name} with {len(found.collections)} collections and {found.documents} documents?", yes=yes)
+            found = opened.delete_tenant(name, dry_run=False)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {len(found.collections)} collections with {found.documents} documents")
+    for left in found.outstanding:
+        click.echo(f"still to be done: {clean(left)}")

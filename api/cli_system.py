@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.terminal import clean, collections_option, json_option, print_json, system, table
+from api.terminal import clean, collections_option, dry_run_option, json_option, print_json, system, table
 
 if TYPE_CHECKING:
     from api.system import System
@@ -20,14 +20,20 @@ WATCH_S = 2.0
 
 @click.command(epilog="Example: dujiang audit -c handbook --json")
 @collections_option
+@click.option("--deep", is_flag=True, help="Open every kept output, too.")
+@click.option("--repair", "mend", is_flag=True, help="Mend what differs; workers do the rest.")
+@dry_run_option
 @json_option
-def audit(collections: Sequence[str], as_json: bool) -> None:
-    """What the stores really hold, and where ledger and store differ (exit code 1 when they do).
+def audit(collections: Sequence[str], deep: bool, mend: bool, dry_run: bool, as_json: bool) -> None:
+    """What the stores really hold, and where ledger, store and artifacts differ (exit code 1 when they do).
 
     Equal digests mean equal indexes.
     """
     with system() as opened:
-        view = opened.audit(collections)
+        if mend:
+            _mended(opened, collections, deep, dry_run, as_json)
+            return
+        view = opened.audit(collections, deep=deep)
     if as_json:
         print_json(view)
     else:
@@ -37,6 +43,23 @@ def audit(collections: Sequence[str], as_json: bool) -> None:
             for difference in item.differences:
                 click.echo(f"{click.style('differs', fg='red')}: {item.name}: {clean(difference)}")
     if not view.ok:
+        click.get_current_context().exit(1)
+
+
+def _mended(opened: System, collections: Sequence[str], deep: bool, dry_run: bool, as_json: bool) -> None:
+    views = [opened.repair(name, deep=deep, dry_run=dry_run) for name in (dict.fromkeys(collections) or [""])]
+    if as_json:
+        print_json(views[0] if len(views) == 1 else {"data": views})
+        return
+    would = "would be " if dry_run else ""
+    for view in views:
+        click.echo(f"{view.differences} differences: {view.begun} documents {would}written again, {view.removed} {would}removed from the store")
+        click.echo(f"{view.orphans} packs that nobody named{' would go' if dry_run else ' went'}")
+        for run in view.runs:
+            click.echo(f"started {run}: dujiang runs show {run}")
+        for difference in view.unmended:
+            click.echo(f"{click.style('left', fg='red')}: {clean(difference)}")
+    if any(view.unmended for view in views):
         click.get_current_context().exit(1)
 
 

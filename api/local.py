@@ -15,6 +15,7 @@ from workers.views import (
     AuditView,
     CheckView,
     CollectionView,
+    DeletedView,
     DocumentView,
     FailureView,
     GenerationView,
@@ -23,6 +24,7 @@ from workers.views import (
     LettersView,
     Page,
     ReindexView,
+    RepairView,
     RunView,
     Selection,
     StatusView,
@@ -232,10 +234,16 @@ class Local:
 
     # ------------------------------------------------------------ the rest
 
-    def audit(self, collections: Sequence[str]) -> AuditView:
+    def repair(self, collection: str, *, deep: bool, dry_run: bool) -> RepairView:
+        return self.platform.repair(collection, tenant=TENANT, deep=deep, dry_run=dry_run)
+
+    def delete_tenant(self, name: str, *, dry_run: bool) -> DeletedView:
+        return self.platform.deleting.tenant(name, dry_run=dry_run)
+
+    def audit(self, collections: Sequence[str], *, deep: bool = False) -> AuditView:
         if not collections:
-            return self.platform.audit(tenant=TENANT)
-        views = [self.platform.audit(name, tenant=TENANT) for name in dict.fromkeys(collections)]
+            return self.platform.audit(tenant=TENANT, deep=deep)
+        views = [self.platform.audit(name, tenant=TENANT, deep=deep) for name in dict.fromkeys(collections)]
         return AuditView(all(view.ok for view in views), tuple(item for view in views for item in view.collections))
 
     def status(self) -> StatusView:

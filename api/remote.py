@@ -18,6 +18,7 @@ from workers.views import (
     AuditView,
     CheckView,
     CollectionView,
+    DeletedView,
     DocumentView,
     FailureView,
     GenerationView,
@@ -26,6 +27,7 @@ from workers.views import (
     LettersView,
     Page,
     ReindexView,
+    RepairView,
     RunView,
     Selection,
     StatusView,
@@ -246,8 +248,16 @@ class Remote:
 
     # ------------------------------------------------------------ the rest
 
-    def audit(self, collections: Sequence[str]) -> AuditView:
-        return decode(AuditView, self.send("GET", "/audit", params={"collection": list(collections)}))
+    def audit(self, collections: Sequence[str], *, deep: bool = False) -> AuditView:
+        params: dict[str, Any] = {"collection": list(collections), **({"deep": "true"} if deep else {})}
+        return decode(AuditView, self.send("GET", "/audit", params=params))
+
+    def repair(self, collection: str, *, deep: bool, dry_run: bool) -> RepairView:
+        value = {"collection": collection, "deep": deep, "dry_run": dry_run}
+        return decode(RepairView, self.send("POST", "/audit/repair", json=value))
+
+    def delete_tenant(self, name: str, *, dry_run: bool) -> DeletedView:
+        return decode(DeletedView, self.send("DELETE", f"/tenants/{_part(name)}", params={"dry_run": "true"} if dry_run else {}))
 
     def status(self) -> StatusView:
         return self._get(StatusView, "/status")

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from api.answers import answer
 from api.auth import need, need_write
 from api.guard import GuardedRoute, platform_of, who_of
-from api.schemas import WeightIn
-from workers.views import CollectionView, TenantView
+from api.schemas import RepairIn, WeightIn
+from workers.views import CollectionView, DeletedView, RepairView, TenantView
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -43,6 +43,24 @@ def cancel_collection(request: Request, name: str) -> Response:
 def list_tenants(request: Request) -> Response:
     need(who_of(request), "admin")
     return answer({"data": platform_of(request).steering.tenants()})
+
+
+@router.post("/audit/repair", response_model=RepairView, status_code=202, summary="Mend what an audit finds", tags=["system"])
+def repair(request: Request, given: RepairIn) -> Response:
+    """Workers do what takes time, in the runs that are named."""
+    who = who_of(request)
+    if given.collection:
+        need_write(who, given.collection)
+    else:
+        need(who, "admin")
+    view = platform_of(request).repair(given.collection, tenant=who.tenant, deep=given.deep, dry_run=given.dry_run)
+    return answer(view, status=200 if given.dry_run else 202)
+
+
+@router.delete("/tenants/{name}", response_model=DeletedView, summary="Delete a tenant with all it has", tags=["tenants"])
+def delete_tenant(request: Request, name: str, dry_run: bool = False) -> Response:
+    need(who_of(request), "admin")
+    return answer(platform_of(request).deleting.tenant(name, dry_run=dry_run))
 
 
 @router.put("/tenants/{name}", response_model=TenantView, summary="Give a tenant a share", tags=["tenants"])

@@ -20,16 +20,20 @@ router = APIRouter(route_class=GuardedRoute, tags=["system"])
 
 
 @router.get("/audit", response_model=AuditView, summary="What the stores really hold")
-def audit(request: Request, collection: Annotated[list[str], Query(description="All that the key may read when left out.")] = []) -> Response:  # noqa: B006
+def audit(
+    request: Request,
+    collection: Annotated[list[str], Query(description="All that the key may read when left out.")] = [],  # noqa: B006
+    deep: Annotated[bool, Query(description="Open every kept output, too.")] = False,
+) -> Response:
     who, platform = who_of(request), platform_of(request)
     need(who, "read")
     for name in collection:
         need_read(who, name)
     if not collection:
-        whole = platform.audit(tenant=who.tenant)
+        whole = platform.audit(tenant=who.tenant, deep=deep)
         parts = tuple(item for item in whole.collections if visible(who, item.name))
         return answer(AuditView(all(not item.differences for item in parts) if who.collections else whole.ok, parts))
-    views = [platform.audit(name, tenant=who.tenant) for name in dict.fromkeys(collection)]
+    views = [platform.audit(name, tenant=who.tenant, deep=deep) for name in dict.fromkeys(collection)]
     return answer(AuditView(all(view.ok for view in views), tuple(item for view in views for item in view.collections)))
 
 

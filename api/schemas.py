@@ -227,3 +227,11 @@ class ReindexIn(Strict):
     options: dict[str, str] | None = Field(None, description="Chunker options.")
     dry_run: bool = Field(False, description="Only say what would be built.")
     accept_failures: bool = Field(False, description="Let the generation that is built answer although documents failed in it; those answer no more.")
+
+
+class RepairIn(Strict):
+    """What to mend."""
+
+    collection: str = Field("", description="All of them when left out.")
+    deep: bool = Field(False, description="Open every kept output, too.")
+    dry_run: bool = Field(False, description="Only say what would be done.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         AuditView,
         CheckView,
         CollectionView,
+        DeletedView,
         DocumentView,
         FailureView,
         GenerationView,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         LettersView,
         Page,
         ReindexView,
+        RepairView,
         RunView,
         Selection,
         StatusView,
@@ -113,7 +115,9 @@ class System(Protocol):
         """Pieces of text, then the answer's shape."""
         ...
 
-    def audit(self, collections: Sequence[str]) -> AuditView: ...
+    def audit(self, collections: Sequence[str], *, deep: bool = False) -> AuditView: ...
+    def repair(self, collection: str, *, deep: bool, dry_run: bool) -> RepairView: ...
+    def delete_tenant(self, name: str, *, dry_run: bool) -> DeletedView: ...
     def status(self) -> StatusView: ...
     def doctor(self) -> list[CheckView]: ...
 

@@ -321,7 +321,7 @@ class FakePlatform:
 
     # ------------------------------------------------------------ the rest
 
-    def audit(self, collection: str = "", *, tenant: str = "default") -> AuditView:
+    def audit(self, collection: str = "", *, tenant: str = "default", deep: bool = False) -> AuditView:
         views = [self.collection(collection, tenant=tenant)] if collection else list(self.collections(tenant=tenant).data)
         rows = tuple(
             AuditCollection(v.name, self.collection(v.name).documents, self.collection(v.name).chunks, 0, 0, "d" * 64, "", self.degraded)

@@ -69,8 +69,8 @@ PROTECTIONS: tuple[Off, ...] = (
         "pipeline/stores/embedded_write.py",
         "    remove(connection, [live[name] for name in winners if name in live])\n",
         "",
-        MIDWAY,
-        "edited and index",
+        WORKERS,
+        "between",
     ),
     Off(
         "one claim for a message",

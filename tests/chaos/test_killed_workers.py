@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
+from pipeline.identity import index_name
 from tests.chaos.conftest import seed
 from tests.chaos.proof import Begin, Reference, Trial
 from tests.chaos.strikes import NODES, VICTIMS, recovered, struck
@@ -52,6 +57,43 @@ def test_a_worker_killed_in_the_middle_of_a_stage_costs_nothing(
     assert system.rows("SELECT count(*) FROM attempts WHERE outcome = 'lost' AND worker = ?", killed.owner)[0][0] > 0
 
 
+def test_a_worker_killed_between_its_write_into_the_store_and_its_commit_costs_nothing(system: System, begin: Begin) -> None:
+    """The same versions are written a second time. The ledger is locked, so that the worker stands between the two."""
+    trial = begin(system, "between")
+    with at_work(system, "index") as held:
+        store = system.home / "store" / f"{index_name('between', 'docs', 1)}.db"
+        until(lambda: store.exists() and stored(store) > 0, 20.0, "documents are in the store")
+        kill_node(held)
+    trial.prove()
+    assert system.rows("SELECT status FROM batches WHERE id = ?", held.batch) == [("lost",)]
+
+
+@contextmanager
+def at_work(system: System, stages: str) -> Iterator[Held]:
+    """Somebody who works on `stages` and cannot commit: nobody can meanwhile."""
+    with closing(sqlite3.connect(system.settings.ledger_url.removeprefix("sqlite:///"), timeout=30, isolation_level=None)) as connection:
+
+        def found() -> Held | None:
+            connection.execute("BEGIN IMMEDIATE")
+            row = connection.execute("SELECT id, token, owner FROM batches WHERE status = 'leased' AND stages = ?", (stages,)).fetchone()
+            if row is None:
+                connection.execute("ROLLBACK")
+            return Held(*row) if row is not None else None
+
+        yield until(found, 30.0, f"somebody works on {stages}")
+        connection.execute("ROLLBACK")
+
+
+def stored(store: Path) -> int:
+    """Documents in a store's file; none while the file is being made."""
+    with closing(apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection.set_busy_timeout(5000)
+        try:
+            return int(next(iter(connection.execute("SELECT count(*) FROM documents")))[0])
+        except apsw.SQLError:
+            return 0
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_nodes_killed_every_few_seconds_under_load_cost_nothing(tmp_path: Path, model: ModelServer, full: bool) -> None:
@@ -77,7 +119,5 @@ def test_nodes_killed_every_few_seconds_under_load_cost_nothing(tmp_path: Path, 
 
 def pause(system: System, trial: Trial, seconds: float) -> None:
     """Until so long has passed, or the run is over."""
-    import time
-
     end = time.monotonic() + seconds
     until(lambda: time.monotonic() > end or system.platform.run(trial.run.run_id).finished, seconds + 10, "time passes")

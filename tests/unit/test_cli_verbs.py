@@ -308,7 +308,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(run: Run, monk
     assert shown["llm_api_key"] == {"value": "***", "origin": "OPENAI_API_KEY"}
     assert shown["store_url"] == {"value": "elasticsearch+http://***@localhost:9200", "origin": "DUJIANG_STORE_URL"}
     assert shown["port"] == {"value": 8400, "origin": "default"}
-    assert "secret" not in out + err + run("config", "show")[1]
+    assert "sk-secret" not in out + err + run("config", "show")[1]
 
 
 def test_a_key_is_printed_once_and_alone(run: Run, platform: FakePlatform) -> None:

@@ -72,13 +72,7 @@ def follow(db: Database, building: Building, base: str, *, after: str = "") -> t
         mine = select(collections.c.id).where(collections.c.id == building.collection.id, collections.c.status == "building")
         if connection.execute(mine.with_for_update()).first() is None:
             return 0, ""
-        query = (
-            select(main)
-            .select_from(BUILT_FOR)
-            .where(lacking(building), main.c.id > after)
-            .order_by(main.c.id)
-            .limit(SLICE)
-        )
+        query = select(main).select_from(BUILT_FOR).where(lacking(building), main.c.id > after).order_by(main.c.id).limit(SLICE)
         rows = connection.execute(query).all()
         if rows:
             _begin(connection, building, rows, base, db.now(connection))
