@@ -31,6 +31,7 @@ from workers.views import (
     Page,
     Principal,
     QueueView,
+    RepairView,
     RunView,
     StatusView,
     UsageView,
@@ -188,13 +189,14 @@ class FakePlatform:
             raise NotFound(f"there is no run {run_id!r}")
         return self._runs[run_id]
 
-    def runs(self, *, tenant: str = "default", collection: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
+    def runs(self, *, tenant: str = "default", collection: str = "", source: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
         views = [r for r in reversed(self._runs.values()) if not collection or r.collection == collection]
         return page(views, lambda r: r.run_id, limit, after)
 
-    def run_items(self, run_id: str, *, outcome: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
+    def run_items(self, run_id: str, *, outcome: str = "", stage: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
         self.run(run_id)
-        return page([i for i in self._items[run_id] if not outcome or i.outcome == outcome], lambda i: i.document_id, limit, after)
+        shown = [i for i in self._items[run_id] if outcome in ("", i.outcome) and stage in ("", i.stage)]
+        return page(shown, lambda i: i.document_id, limit, after)
 
     def batch(self, batch_id: int, *, tenant: str = "default") -> BatchView:
         """The n-th run, as if all of it had gone in one batch."""
@@ -237,12 +239,12 @@ class FakePlatform:
     # ------------------------------------------------------------ failures and documents
 
     def failures(
-        self, *, tenant: str = "default", collection: str = "", run_id: str = "", code: str = "", limit: int = 100, after: str = ""
+        self, *, tenant: str = "default", collection: str = "", run_id: str = "", code: str = "", stage: str = "", limit: int = 100, after: str = ""
     ) -> Page[FailureView]:
         views = [
             replace(f, traceback=None)
             for f in self._failures.values()
-            if (not collection or f.collection == collection) and (not run_id or f.run_id == run_id) and (not code or f.code == code)
+            if collection in ("", f.collection) and run_id in ("", f.run_id) and code in ("", f.code) and stage in ("", f.stage)
         ]
         return page(views, lambda f: f.document_id, limit, after)
 
@@ -320,6 +322,12 @@ class FakePlatform:
         yield answer
 
     # ------------------------------------------------------------ the rest
+
+    def hear(self, source_id: str, headers: Mapping[str, str], body: bytes) -> object:
+        raise NotFound(f"there is no source {source_id!r}")
+
+    def repair(self, collection: str = "", *, tenant: str = "default", deep: bool = False, dry_run: bool = False) -> RepairView:
+        return RepairView(dry_run, 0, 0, 0, 0, ())
 
     def audit(self, collection: str = "", *, tenant: str = "default", deep: bool = False) -> AuditView:
         views = [self.collection(collection, tenant=tenant)] if collection else list(self.collections(tenant=tenant).data)
