@@ -19,6 +19,7 @@ from api.terminal import (
     page_options,
     print_json,
     system,
+    table,
     yes_option,
 )
 
@@ -38,12 +39,14 @@ def failures() -> None:
 @collections_option
 @click.option("--run", "run_id", default="", metavar="RUN", help="Only of this run.")
 @click.option("--code", default="", help="Only with this code.")
+@click.option("--stage", type=click.Choice(STAGES), help="Only what failed there.")
 @page_options(100)
 @json_option
-def list_failures(collections: Sequence[str], run_id: str, code: str, limit: int, after: str, as_json: bool) -> None:
+def list_failures(collections: Sequence[str], run_id: str, code: str, stage: str | None, limit: int, after: str, as_json: bool) -> None:
     """One entry per document."""
+    where = {"run_id": run_id, "code": code, "stage": stage or ""}
     with system() as opened:
-        page = over(collections, lambda name: opened.failures(collection=name, run_id=run_id, code=code, limit=limit, after=after))
+        page = over(collections, lambda name: opened.failures(collection=name, **where, limit=limit, after=after))
     if as_json:
         print_json(page)
         return
@@ -57,11 +60,12 @@ def list_failures(collections: Sequence[str], run_id: str, code: str, limit: int
     more(page)
 
 
-@failures.command("show", epilog="Example: dujiang failures show DOCUMENT_ID")
+@failures.command("show", epilog="Example: dujiang failures show DOCUMENT_ID --traceback")
 @click.argument("document_id")
+@click.option("--traceback", is_flag=True, help="Where in the software it happened, if it was a bug.")
 @json_option
-def show_failure(document_id: str, as_json: bool) -> None:
-    """Everything about one, with the traceback when it was a bug."""
+def show_failure(document_id: str, traceback: bool, as_json: bool) -> None:
+    """Reason, cure and every attempt of one."""
     with system() as opened:
         failure = opened.failure(document_id)
     if as_json:
@@ -70,8 +74,14 @@ def show_failure(document_id: str, as_json: bool) -> None:
     names = ("document", "document_id", "collection", "run_id", "stage", "code", "attempts", "at")
     facts([(name, getattr(failure, name)) for name in names])
     click.echo(f"\n{clean(failure.detail)}\n→ {clean(failure.hint)}")
-    if failure.traceback:
+    if failure.history:
+        click.echo()
+        head = ("at", "run", "stage", "outcome", "code", "detail", "worker", "version")
+        table(head, [(one.at, one.run_id, one.stage, one.outcome, one.code, one.detail, one.worker, one.code_version) for one in failure.history])
+    if failure.traceback and traceback:
         click.echo(f"\n{clean(failure.traceback)}")
+    elif failure.traceback:
+        click.echo("\nit was a bug: --traceback shows where")
 
 
 def _selecting(function: F) -> F:

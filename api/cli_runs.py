@@ -12,6 +12,7 @@ from api.terminal import collections_option, json_option, more, over, page_optio
 if TYPE_CHECKING:
     from workers.views import RunView
 
+STAGES = ("load", "parse", "chunk", "embed", "index")
 OUTCOMES = ("pending", "indexed", "unchanged", "skipped", "failed", "cancelled")
 
 
@@ -22,12 +23,13 @@ def runs() -> None:
 
 @runs.command("list", epilog="Example: dujiang runs list -c handbook --limit 5 --json")
 @collections_option
+@click.option("--source", default="", metavar="NAME", help="Only of this source.")
 @page_options(20)
 @json_option
-def list_runs(collections: Sequence[str], limit: int, after: str, as_json: bool) -> None:
+def list_runs(collections: Sequence[str], source: str, limit: int, after: str, as_json: bool) -> None:
     """Newest first."""
     with system() as opened:
-        page = over(collections, lambda name: opened.runs(collection=name, limit=limit, after=after))
+        page = over(collections, lambda name: opened.runs(collection=name, source=source, limit=limit, after=after))
     if as_json:
         print_json(page)
         return
@@ -39,22 +41,24 @@ def list_runs(collections: Sequence[str], limit: int, after: str, as_json: bool)
     more(page)
 
 
-@runs.command("show", epilog="Example: dujiang runs show RUN --items failed")
+@runs.command("show", epilog="Example: dujiang runs show RUN --outcome failed --stage embed")
 @click.argument("run_id", metavar="RUN")
-@click.option("--items", type=click.Choice((*OUTCOMES, "all")), help="List the documents behind a number instead.")
+@click.option("--outcome", "--items", "items", type=click.Choice((*OUTCOMES, "all")), help="List the documents behind a number instead.")
+@click.option("--stage", type=click.Choice(STAGES), help="List those that ended, or are, at this stage.")
 @page_options(100)
 @json_option
-def show_run(run_id: str, items: str | None, limit: int, after: str, as_json: bool) -> None:
+def show_run(run_id: str, items: str | None, stage: str | None, limit: int, after: str, as_json: bool) -> None:
     """A run's balance, or the documents behind one of its numbers."""
     with system() as opened:
-        if items is None:
+        if items is None and stage is None:
             _shown(opened.run(run_id), as_json)
             return
-        page = opened.run_items(run_id, outcome="" if items == "all" else items, limit=limit, after=after)
+        page = opened.run_items(run_id, outcome="" if items in (None, "all") else items, stage=stage or "", limit=limit, after=after)
     if as_json:
         print_json(page)
         return
-    table(("document", "outcome", "detail", "id"), [(item.document, item.outcome, item.detail, item.document_id) for item in page.data])
+    rows = [(item.document, item.outcome, item.stage, item.detail, item.document_id) for item in page.data]
+    table(("document", "outcome", "stage", "detail", "id"), rows)
     more(page)
 
 
@@ -66,6 +70,9 @@ def _shown(run: RunView, as_json: bool) -> None:
     from api.progress import line
 
     balance(run)
+    told = [(stage, *(outcomes.get(name, 0) for name in OUTCOMES[1:])) for stage, outcomes in run.balance.items()]
+    if len(told) > 1:
+        table(("ended at", *OUTCOMES[1:]), told)
     if not run.finished:
         click.echo(line(run, None))
 

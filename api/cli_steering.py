@@ -62,21 +62,25 @@ def list_tenants(as_json: bool) -> None:
     if as_json:
         print_json({"data": list(found)})
     else:
-        table(("tenant", "weight"), [(one.name, f"{one.weight:g}") for one in found])
+        table(("tenant", "weight", "batches at once"), [(one.name, f"{one.weight:g}", one.most or "any") for one in found])
 
 
 @tenants.command("set", epilog="Example: dujiang tenants set acme --weight 3")
 @click.argument("name")
-@click.option("--weight", type=float, required=True, help="2 gets twice as many batches as 1.")
+@click.option("--weight", type=float, help="2 gets twice as many batches as 1.")
+@click.option("--most", type=click.IntRange(0, 1000), help="Batches of one stage at once, also when it is alone; 0: any number.")
 @json_option
-def set_weight(name: str, weight: float, as_json: bool) -> None:
+def set_weight(name: str, weight: float | None, most: int | None, as_json: bool) -> None:
     """Give a tenant a share beside others; it counts when several wait."""
+    if weight is None and most is None:
+        raise click.UsageError("Give --weight, --most or both.")
     with system() as opened:
-        found = opened.weigh(name, weight)
+        found = opened.weigh(name, weight, most)
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{clean(found.name)} has weight {found.weight:g}")
+        bound = f", at most {found.most} batches of a stage at once" if found.most else ""
+        click.echo(f"{clean(found.name)} has weight {found.weight:g}{bound}")
 
 
 @tenants.command("delete", epilog="Example: dujiang tenants delete acme --dry-run")

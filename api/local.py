@@ -120,11 +120,11 @@ class Local:
     def run(self, run_id: str) -> RunView:
         return self.platform.run(run_id, tenant=TENANT)
 
-    def runs(self, *, collection: str, limit: int, after: str) -> Page[RunView]:
-        return self.platform.runs(tenant=TENANT, collection=collection, limit=limit, after=after)
+    def runs(self, *, collection: str, source: str = "", limit: int, after: str) -> Page[RunView]:
+        return self.platform.runs(tenant=TENANT, collection=collection, source=source, limit=limit, after=after)
 
-    def run_items(self, run_id: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
-        return self.platform.run_items(run_id, outcome=outcome, limit=limit, after=after)
+    def run_items(self, run_id: str, *, outcome: str, stage: str = "", limit: int, after: str) -> Page[ItemView]:
+        return self.platform.run_items(run_id, outcome=outcome, stage=stage, limit=limit, after=after)
 
     def cancel(self, run_id: str) -> RunView:
         return self.platform.cancel(run_id)
@@ -138,8 +138,8 @@ class Local:
     def batch(self, batch_id: int) -> BatchView:
         return self.platform.batch(batch_id, tenant=TENANT)
 
-    def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
-        return self.platform.failures(tenant=TENANT, collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+    def failures(self, *, collection: str, run_id: str, code: str, stage: str = "", limit: int, after: str) -> Page[FailureView]:
+        return self.platform.failures(tenant=TENANT, collection=collection, run_id=run_id, code=code, stage=stage, limit=limit, after=after)
 
     def failure(self, document_id: str) -> FailureView:
         return self.platform.failure(document_id, tenant=TENANT)
@@ -177,8 +177,8 @@ class Local:
     def tenants(self) -> Sequence[TenantView]:
         return self.platform.steering.tenants()
 
-    def weigh(self, name: str, weight: float) -> TenantView:
-        return self.platform.steering.weigh(name, weight)
+    def weigh(self, name: str, weight: float | None, most: int | None = None) -> TenantView:
+        return self.platform.steering.weigh(name, weight, most)
 
     # ------------------------------------------------------------ sources
 

@@ -34,6 +34,8 @@ def line(run: RunView, rate: float | None) -> str:
             parts.append(f"{clock(left / rate)} left")
     if run.status == "paused":
         parts.append("paused")
+    elif run.ahead:
+        parts.append(f"{run.ahead} ahead of it")
     return " | ".join(parts)
 
 

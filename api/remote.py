@@ -140,11 +140,11 @@ class Remote:
     def run(self, run_id: str) -> RunView:
         return self._get(RunView, f"/runs/{_part(run_id)}")
 
-    def runs(self, *, collection: str, limit: int, after: str) -> Page[RunView]:
-        return self._get(Page[RunView], "/runs", collection=collection, limit=limit, after=after)
+    def runs(self, *, collection: str, source: str = "", limit: int, after: str) -> Page[RunView]:
+        return self._get(Page[RunView], "/runs", collection=collection, source=source, limit=limit, after=after)
 
-    def run_items(self, run_id: str, *, outcome: str, limit: int, after: str) -> Page[ItemView]:
-        return self._get(Page[ItemView], f"/runs/{_part(run_id)}/items", outcome=outcome, limit=limit, after=after)
+    def run_items(self, run_id: str, *, outcome: str, stage: str = "", limit: int, after: str) -> Page[ItemView]:
+        return self._get(Page[ItemView], f"/runs/{_part(run_id)}/items", outcome=outcome, stage=stage, limit=limit, after=after)
 
     def _steer(self, run_id: str, verb: str) -> RunView:
         return decode(RunView, self.send("POST", f"/runs/{_part(run_id)}/{verb}"))
@@ -161,8 +161,8 @@ class Remote:
     def batch(self, batch_id: int) -> BatchView:
         return self._get(BatchView, f"/batches/{batch_id}")
 
-    def failures(self, *, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
-        return self._get(Page[FailureView], "/failures", collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+    def failures(self, *, collection: str, run_id: str, code: str, stage: str = "", limit: int, after: str) -> Page[FailureView]:
+        return self._get(Page[FailureView], "/failures", collection=collection, run_id=run_id, code=code, stage=stage, limit=limit, after=after)
 
     def failure(self, document_id: str) -> FailureView:
         return self._get(FailureView, f"/failures/{_part(document_id)}")
@@ -207,8 +207,9 @@ class Remote:
     def tenants(self) -> Sequence[TenantView]:
         return [decode(TenantView, one) for one in self.send("GET", "/tenants")["data"]]
 
-    def weigh(self, name: str, weight: float) -> TenantView:
-        return decode(TenantView, self.send("PUT", f"/tenants/{_part(name)}", json={"weight": weight}))
+    def weigh(self, name: str, weight: float | None, most: int | None = None) -> TenantView:
+        given = {name: value for name, value in (("weight", weight), ("most", most)) if value is not None}
+        return decode(TenantView, self.send("PUT", f"/tenants/{_part(name)}", json=given))
 
     # ------------------------------------------------------------ sources
 

@@ -26,6 +26,7 @@ def list_failures(
     collection: Collection = "",
     run_id: Annotated[str, Query(description="Only of this run.")] = "",
     code: Annotated[str, Query(description="Only with this code.")] = "",
+    stage: Annotated[str, Query(description="Only what failed there.")] = "",
     limit: Limit = 100,
     after: After = "",
 ) -> Response:
@@ -35,7 +36,9 @@ def list_failures(
         need_read(who, collection)
     return answer(
         seen(
-            lambda count, start: platform.failures(tenant=who.tenant, collection=collection, run_id=run_id, code=code, limit=count, after=start),
+            lambda count, start: platform.failures(
+                tenant=who.tenant, collection=collection, run_id=run_id, code=code, stage=stage, limit=count, after=start
+            ),
             lambda item: visible(who, item.collection),
             lambda item: item.document_id,
             limit,
@@ -44,7 +47,7 @@ def list_failures(
     )
 
 
-@router.get("/failures/{document_id}", response_model=FailureView, summary="One failure, with its traceback if it was a bug")
+@router.get("/failures/{document_id}", response_model=FailureView, summary="One failure, with every attempt, and its traceback if it was a bug")
 def show_failure(request: Request, document_id: str) -> Response:
     who = who_of(request)
     need(who, "read")

@@ -18,6 +18,7 @@ from workers.views import FailureView, ItemView, Page, RunView
 router = APIRouter(route_class=GuardedRoute, tags=["runs"])
 
 Collection = Annotated[str, Query(description="Only of this collection.")]
+Source = Annotated[str, Query(description="Only of the source with this name.")]
 Outcome = Literal["", "pending", "indexed", "unchanged", "skipped", "failed", "cancelled"]
 
 
@@ -42,14 +43,14 @@ def _own(request: Request, run_id: str) -> None:
 
 
 @router.get("/runs", response_model=Page[RunView], summary="List runs, newest first")
-def list_runs(request: Request, collection: Collection = "", limit: Limit = 20, after: After = "") -> Response:
+def list_runs(request: Request, collection: Collection = "", source: Source = "", limit: Limit = 20, after: After = "") -> Response:
     who, platform = who_of(request), platform_of(request)
     need(who, "read")
     if collection:
         need_read(who, collection)
     return answer(
         seen(
-            lambda count, start: platform.runs(tenant=who.tenant, collection=collection, limit=count, after=start),
+            lambda count, start: platform.runs(tenant=who.tenant, collection=collection, source=source, limit=count, after=start),
             lambda item: visible(who, item.collection),
             lambda item: item.run_id,
             limit,
@@ -71,9 +72,16 @@ def follow_run(request: Request, run_id: str, last_event_id: Annotated[str, Head
 
 
 @router.get("/runs/{run_id}/items", response_model=Page[ItemView], summary="The documents behind each number of a run")
-def run_items(request: Request, run_id: str, outcome: Outcome = "", limit: Limit = 100, after: After = "") -> Response:
+def run_items(
+    request: Request,
+    run_id: str,
+    outcome: Outcome = "",
+    stage: Annotated[str, Query(description="Only what ended, or is, at this stage.")] = "",
+    limit: Limit = 100,
+    after: After = "",
+) -> Response:
     _run(request, run_id)
-    return answer(platform_of(request).run_items(run_id, outcome=outcome, limit=limit, after=after))
+    return answer(platform_of(request).run_items(run_id, outcome=outcome, stage=stage, limit=limit, after=after))
 
 
 @router.get("/runs/{run_id}/failures", response_model=Page[FailureView], summary="The failures of a run")

@@ -66,4 +66,4 @@ def delete_tenant(request: Request, name: str, dry_run: bool = False) -> Respons
 @router.put("/tenants/{name}", response_model=TenantView, summary="Give a tenant a share", tags=["tenants"])
 def weigh_tenant(request: Request, name: str, given: WeightIn) -> Response:
     need(who_of(request), "admin")
-    return answer(platform_of(request).steering.weigh(name, given.weight))
+    return answer(platform_of(request).steering.weigh(name, given.weight, given.most))

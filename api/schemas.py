@@ -216,7 +216,8 @@ class SelectionIn(Strict):
 class WeightIn(Strict):
     """A tenant's share of the workers beside others."""
 
-    weight: float = Field(ge=0.01, le=1000, description="2 gets twice as many batches as 1.")
+    weight: float | None = Field(None, ge=0.01, le=1000, description="2 gets twice as many batches as 1.")
+    most: int | None = Field(None, ge=0, le=1000, description="Batches of one stage at once; 0: any number.")
 
 
 class ReindexIn(Strict):

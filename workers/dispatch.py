@@ -148,13 +148,13 @@ class Platform:
         """Raises NotFound."""
         return browse.run(self.db, run_id, tenant=tenant)
 
-    def runs(self, *, tenant: str = "default", collection: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
-        """Newest first."""
-        return browse.run_list(self.db, tenant=tenant, collection=collection, limit=limit, after=after)
+    def runs(self, *, tenant: str = "default", collection: str = "", source: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
+        """Newest first; `source` is a source's name."""
+        return browse.run_list(self.db, tenant=tenant, collection=collection, source=source, limit=limit, after=after)
 
-    def run_items(self, run_id: str, *, outcome: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
+    def run_items(self, run_id: str, *, outcome: str = "", stage: str = "", limit: int = 100, after: str = "") -> Page[ItemView]:
         """The list behind each number of a run."""
-        return browse.items(self.db, run_id, outcome=outcome, limit=limit, after=after)
+        return browse.items(self.db, run_id, outcome=outcome, stage=stage, limit=limit, after=after)
 
     def cancel(self, run_id: str) -> RunView:
         """Stop what has not finished; a finished run stays as it is."""
@@ -216,12 +216,12 @@ class Platform:
     # ------------------------------------------------------------ failures and documents
 
     def failures(
-        self, *, tenant: str = "default", collection: str = "", run_id: str = "", code: str = "", limit: int = 100, after: str = ""
+        self, *, tenant: str = "default", collection: str = "", run_id: str = "", code: str = "", stage: str = "", limit: int = 100, after: str = ""
     ) -> Page[FailureView]:
-        return browse.failures(self.db, tenant=tenant, collection=collection, run_id=run_id, code=code, limit=limit, after=after)
+        return browse.failures(self.db, tenant=tenant, collection=collection, run_id=run_id, code=code, stage=stage, limit=limit, after=after)
 
     def failure(self, document_id: str, *, tenant: str = "default") -> FailureView:
-        """With the traceback, where there is one. Raises NotFound."""
+        """With every attempt, and the traceback where there is one. Raises NotFound."""
         return browse.failure(self.db, document_id, tenant=tenant)
 
     def documents(self, collection: str, *, tenant: str = "default", status: str = "", limit: int = 100, after: str = "") -> Page[DocumentView]:

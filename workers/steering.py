@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.errors import BadRequest, NotFound
 from workers.ledger import browse, catalog, control, failing, shares
 from workers.runtime import Runtime
@@ -53,9 +55,16 @@ class Steering:
         """Every tenant that has a collection or a weight, by name."""
         return shares.every(self._db)
 
-    def weigh(self, tenant: str, weight: float) -> TenantView:
-        """Give a tenant a share of the workers beside others: 2 gets twice as many batches as 1. Raises BadRequest."""
-        if not 0.01 <= weight <= 1000:
+    def weigh(self, tenant: str, weight: float | None = None, most: int | None = None) -> TenantView:
+        """Give a tenant a share of the workers beside others: 2 gets twice as many batches as 1. What is None stays as it is.
+
+        `most` bounds its batches of one stage at once, also while nobody else has work; 0 does not. Raises BadRequest.
+        """
+        if weight is not None and not 0.01 <= weight <= 1000:
             raise BadRequest(f"{weight} is no weight", hint="Give a number from 0.01 to 1000.", pointer="/weight")
-        shares.weigh(self._db, tenant, weight)
-        return TenantView(tenant, weight)
+        if most is not None and not 0 <= most <= 1000:
+            raise BadRequest(f"{most} is no number of batches", hint="Give a number from 1 to 1000, or 0 for no bound.", pointer="/most")
+        now = shares.one(self._db, tenant)
+        wanted = replace(now, weight=now.weight if weight is None else weight, most=now.most if most is None else most)
+        shares.weigh(self._db, tenant, wanted.weight, most=wanted.most)
+        return wanted

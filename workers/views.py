@@ -51,6 +51,21 @@ UsageView: TypeAlias = Usage
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt that did not succeed."""
+
+    at: datetime
+    run_id: str
+    stage: str
+    outcome: str
+    """retry, dead, lost: its worker was gone."""
+    code: str
+    detail: str
+    worker: str
+    code_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailureView:
     """Why one document stopped: `detail` says in one sentence what happened, `hint` what to do."""
 
@@ -66,6 +81,8 @@ class FailureView:
     run_id: str = ""
     traceback: str | None = None
     """Only in `failure()`, never in lists."""
+    history: tuple[AttemptView, ...] = ()
+    """Every attempt that did not succeed, oldest first; only in `failure()`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,35 @@ def test_a_replay_of_what_is_still_broken_fails_again_with_its_reason_and_balanc
     assert platform.audit("handbook").ok
 
 
+def test_a_failure_tells_every_attempt_and_the_numbers_of_a_run_lead_to_it(http: TestClient, platform: Platform, broken: Path) -> None:
+    [first] = http.get("/api/v1/runs", params={"collection": "handbook"}).json()["data"]
+    assert first["balance"] == {"parse": {"failed": 1}, "index": {"indexed": 1}} and first["ahead"] == 0
+    [run] = http.post("/api/v1/failures/replay", json={"stage": "parse"}).json()["runs"]
+    run_inline(platform.runtime, run["run_id"])
+    [letter] = http.get("/api/v1/failures", params={"stage": "parse"}).json()["data"]
+    assert http.get("/api/v1/failures", params={"stage": "embed"}).json()["data"] == []
+    shown = http.get(f"/api/v1/failures/{letter['document_id']}").json()
+    assert [(one["run_id"], one["stage"], one["outcome"], one["code"]) for one in shown["history"]] == [
+        (first["run_id"], "parse", "dead", "malformed"),
+        (run["run_id"], "parse", "dead", "malformed"),
+    ]
+    assert all(one["worker"] and one["code_version"] and one["detail"] for one in shown["history"])
+    for one in (first["run_id"], run["run_id"]):
+        items = http.get(f"/api/v1/runs/{one}/items", params={"outcome": "failed", "stage": "parse"}).json()["data"]
+        assert [(item["document_id"], item["stage"]) for item in items] == [(letter["document_id"], "parse")]
+        assert http.get(f"/api/v1/runs/{one}/items", params={"outcome": "failed", "stage": "load"}).json()["data"] == []
+
+
+def test_a_run_still_says_why_a_document_failed_in_it_when_a_later_one_took_it_in(platform: Platform, broken: Path) -> None:
+    [first] = platform.runs(collection="handbook").data
+    broken.write_text('{"station": "Stone Bridge", "level": 7.84}')
+    again = platform.ingest("handbook", [Incoming(key=broken.name, path=str(broken))])
+    assert run_inline(platform.runtime, again.run_id).indexed == 1
+    [failure] = platform.run(first.run_id).failures
+    assert (failure.code, failure.stage, failure.run_id) == ("malformed", "parse", first.run_id)
+    assert failure.detail and again.run_id in failure.hint
+
+
 def test_a_discarded_document_leaves_the_list_and_an_unknown_one_is_named(http: TestClient, broken: Path) -> None:
     [letter] = http.get("/api/v1/failures").json()["data"]
     unknown = http.post("/api/v1/failures/discard", json={"document_ids": ["f" * 32]})
@@ -93,6 +122,7 @@ def test_cancelling_a_collection_ends_its_runs(http: TestClient, platform: Platf
 def test_tenants_are_weighed_over_http(http: TestClient) -> None:
     assert http.put("/api/v1/tenants/acme", json={"weight": 3}).json()["weight"] == 3.0
     assert ("acme", 3.0) in [(one["name"], one["weight"]) for one in http.get("/api/v1/tenants").json()["data"]]
+    assert http.put("/api/v1/tenants/acme", json={"most": 2}).json() == {"name": "acme", "weight": 3.0, "most": 2}
     assert http.put("/api/v1/tenants/acme", json={"weight": 0}).status_code == 422
 
 

@@ -259,7 +259,9 @@ def test_failures_are_listed_and_shown_with_their_traceback(run: Run, platform: 
     platform.ingest("books", [Incoming(key="c.exe", problem=Unsupported("a program"))])
     listed = json.loads(run("failures", "list", "-c", "books", "--json")[1])
     assert (listed["data"][0]["code"], listed["data"][0]["traceback"]) == ("unsupported", None)
-    assert "Traceback" in run("failures", "show", listed["data"][0]["document_id"])[1]
+    shown = run("failures", "show", listed["data"][0]["document_id"])[1]
+    assert "Traceback" not in shown and "--traceback" in shown
+    assert "Traceback" in run("failures", "show", listed["data"][0]["document_id"], "--traceback")[1]
     assert "→ Convert it" in run("failures", "list")[1]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, case, func, select
+from sqlalchemy import Connection, Row, Select, and_, case, func, select
 
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import NotFound
@@ -14,8 +15,8 @@ from workers import queues
 from workers.ledger import position
 from workers.ledger.catalog import moment
 from workers.ledger.engine import Database
-from workers.ledger.schema import batches, documents, run_items, runs, usage
-from workers.views import DocumentView, FailureView, ItemView, Page, RunView, UsageView
+from workers.ledger.schema import attempts, batches, documents, run_items, runs, sources, usage
+from workers.views import AttemptView, DocumentView, FailureView, ItemView, Page, RunView, UsageView
 
 T = TypeVar("T")
 RUN = "run_"
@@ -45,11 +46,14 @@ def run(db: Database, name: str, *, tenant: str | None = None, failures: int = 1
         return _run(connection, row, db.now(connection), failures)
 
 
-def run_list(db: Database, *, tenant: str, collection: str, limit: int, after: str) -> Page[RunView]:
+def run_list(db: Database, *, tenant: str, collection: str, limit: int, after: str, source: str = "") -> Page[RunView]:
     """Newest first."""
     query = select(runs).where(runs.c.tenant == tenant).order_by(runs.c.id.desc()).limit(limit + 1)
     if collection:
         query = query.where(runs.c.collection == collection)
+    if source:
+        named = select(sources.c.id).where(sources.c.tenant == tenant, sources.c.name == source)
+        query = query.where(runs.c.source_id != "", runs.c.source_id.in_(named))
     if after:
         query = query.where(runs.c.id < run_number(after))
     with db.read() as connection:
@@ -67,12 +71,7 @@ def _run(connection: Connection, row: Row[*tuple[Any, ...]], now: float, failure
     spent, calls = _usage(connection, f"run:{row.id}")
     failed: tuple[FailureView, ...] = ()
     if failures and counts.get("failed"):
-        query = (
-            _failures()
-            .join(run_items, run_items.c.document_id == documents.c.id)
-            .where(run_items.c.run_id == row.id, run_items.c.outcome == "failed")
-        )
-        failed = tuple(_failure(found) for found in connection.execute(query.order_by(documents.c.key).limit(failures)))
+        failed = tuple(_failed(connection, row.id, failures))
     ended = row.finished_at
     return RunView(
         run_id=run_name(row.id),
@@ -195,7 +194,26 @@ def _failure(row: Row[*tuple[Any, ...]], *, trace: bool = False) -> FailureView:
     )
 
 
-def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: str, limit: int, after: str) -> Page[FailureView]:
+def _failed(connection: Connection, run_id: int, limit: int) -> Iterator[FailureView]:
+    """What failed in a run, also where a later run took it up again."""
+    mine = and_(attempts.c.document_id == documents.c.id, attempts.c.run_id == run_id)
+    last = select(attempts.c.code).where(mine).order_by(attempts.c.id.desc()).limit(1).scalar_subquery()
+    query = (
+        _failures()
+        .add_columns(run_items.c.stage.label("item_stage"), run_items.c.detail.label("item_detail"), last.label("item_code"))
+        .join(run_items, run_items.c.document_id == documents.c.id)
+        .where(run_items.c.run_id == run_id, run_items.c.outcome == "failed")
+    )
+    for row in connection.execute(query.order_by(documents.c.key).limit(limit)):
+        view = _failure(row)
+        if row.run_id == run_id and row.error_code:
+            yield view
+        else:
+            told = {"stage": row.item_stage or LISTED, "code": row.item_code or "failed", "detail": row.item_detail}
+            yield replace(view, **told, hint=f"{view.run_id} took it up again.", run_id=run_name(run_id))
+
+
+def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: str, limit: int, after: str, stage: str = "") -> Page[FailureView]:
     """Dead letters: a view on the ledger."""
     query = (
         _failures()
@@ -209,6 +227,8 @@ def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: s
         query = query.where(documents.c.run_id == run_number(run_id))
     if code:
         query = query.where(documents.c.error_code == code)
+    if stage:
+        query = query.where(documents.c.error_stage == stage)
     with db.read() as connection:
         rows = connection.execute(query).all()
     views = [_failure(row) for row in rows[:limit]]
@@ -216,14 +236,18 @@ def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: s
 
 
 def failure(db: Database, document_id: str, *, tenant: str) -> FailureView:
-    """One dead letter with its traceback. Raises NotFound."""
+    """One dead letter with its traceback and every attempt. Raises NotFound."""
     with db.read() as connection:
+        tried = connection.execute(select(attempts).where(attempts.c.document_id == document_id).order_by(attempts.c.id)).all()
         row = connection.execute(_failures().where(documents.c.id == document_id, documents.c.tenant == tenant, documents.c.status == "dead")).first()
     if row is None:
         raise NotFound(
             f"no failed document has the id {document_id!r}", hint="`dujiang failures list` shows those there are.", code="failure_not_found"
         )
-    return _failure(row, trace=True)
+    history = tuple(
+        AttemptView(moment(one.at), run_name(one.run_id), one.stage, one.outcome, one.code, one.detail, one.worker, one.code_version) for one in tried
+    )
+    return replace(_failure(row, trace=True), history=history)
 
 
 def _status() -> Select[*tuple[Any, ...]]:
