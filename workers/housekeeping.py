@@ -19,6 +19,8 @@ from workers.sweep import sweep
 SWEEP_EVERY_S = 1.0
 LOOK_EVERY_S = 5.0
 TIDY_EVERY_S = 600.0
+COMPACT_EVERY_S = 3600.0
+"""It walks through all references: 2 s for those of 100,000 documents."""
 STUCK_S = 60.0
 YOUNG_PACK_S = 3600.0
 """A pack may be on disk before its batch is committed; younger ones are never taken for orphans."""
@@ -31,7 +33,7 @@ class Housekeeping:
         self._feeder, self._runtime = feeder, runtime
         self._swept = self._looked = self._said = 0.0
         self._name = node_name(runtime.node, os.getpid())
-        self._tidied = time.monotonic()
+        self._tidied = self._compacted = time.monotonic()
         self._cleaner: threading.Thread | None = None
 
     def turn(self) -> None:
@@ -48,7 +50,9 @@ class Housekeeping:
             self._announce(now)
         if now - self._tidied >= TIDY_EVERY_S:
             self._tidied = now
-            tidy(self._runtime)
+            compact = now - self._compacted >= COMPACT_EVERY_S
+            self._compacted = now if compact else self._compacted
+            tidy(self._runtime, compact=compact)
 
     def _clean(self) -> None:
         """Finish deletions, and erase what they left, beside the sweep: a merge may take a while. Killed with this process, it begins again."""
@@ -88,13 +92,13 @@ class Housekeeping:
         return found
 
 
-def tidy(runtime: Runtime) -> None:
-    """Forget what is past its retention: closed batches, artifacts of retired versions, packs and parts of packs that nobody names."""
+def tidy(runtime: Runtime, *, compact: bool = True) -> None:
+    """Forget what is past its retention: closed batches, artifacts of retired versions, packs that nobody names, and with `compact` parts of them."""
     sweeping.tidy(runtime.db)
     generations.drop_surplus(runtime)
     deleting.finish(runtime)
     deleting.drop_late(runtime)
     erasing.erase(runtime)
     refs.forget_old(runtime.db, time.time() - runtime.settings.artifacts_keep_days * 86400.0)
-    compaction.tidy(runtime.db, runtime.artifacts, young_s=YOUNG_PACK_S)
+    compaction.tidy(runtime.db, runtime.artifacts, young_s=YOUNG_PACK_S, compact=compact)
     metering.weigh(runtime.db)

@@ -189,6 +189,7 @@ def test_a_process_that_was_forked_too_late_is_told_instead_of_waiting_for_ever(
     child = os.fork()
     if child == 0:
         # nothing of the test runner may run in here, and a wait without end shall fail the test
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(10)
         try:
             kept.read([ref])

@@ -52,25 +52,27 @@ def _gone(db: Database, artifacts: Artifacts, pack: str) -> bool:
     return False
 
 
-def tidy(db: Database, artifacts: Artifacts, *, young_s: float) -> int:
+def tidy(db: Database, artifacts: Artifacts, *, young_s: float, compact: bool = True) -> int:
     """Remove what writers left half done, packs that nobody names, and bytes that nobody names in packs; returns how many packs.
 
     Args:
         young_s: age below which a pack is left alone: it lies on the shelf before its batch is committed.
+        compact: also look into packs that are named.
     Raises: Unavailable.
     """
     began = time.time()
     artifacts.shelf.sweep(began - young_s)
     refs.forget_deleted(db, began - LATE_S)
     old = {name: size for name, written_at, size in artifacts.shelf.packs() if began - written_at > young_s}
-    named = refs.weights(db)
-    orphans = refs.unreferenced(db, [name for name in old if name not in named])
+    orphans = refs.unreferenced(db, list(old))
     artifacts.remove(orphans)
+    if not compact:
+        return len(orphans)
     number = len(orphans)
-    for pack, size in old.items():
+    for pack, named in refs.weights(db).items():
         if time.time() - began > TURN_S:
             break
-        if pack in named and named[pack] < size:
+        if named < old.get(pack, 0):
             scrub(db, artifacts, [pack])
             number += 1
     return number
