@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from pipeline.contracts import Chunk, ParsedDocument, RawDocument, SourceItem, Stage, Vectors
-from pipeline.errors import NotFound, PipelineError, Rejected
+from pipeline.errors import Cancelled, NotFound, PipelineError, Rejected, Unavailable
 from pipeline.protocols import Chunker, Embedder, Store
 from workers import verdict
 from workers.artifacts import Artifacts, Entry
+from workers.ledger import batches
 from workers.ledger import refs as references
 from workers.ledger.engine import Database
 from workers.ledger.work import Advance, Batch, CollectionRow, Detail, Outcome, Ref, Setback, Spent, Work
 from workers.tracing import Spans
+
+LOOK_S = 1.0
+"""How long a document that was cancelled may still be worked on, where its stage can be left in the middle."""
 
 _NEEDED: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.LOAD: (Stage.LOAD,),
@@ -102,10 +108,23 @@ class Desk:
         self.refs: list[Ref] = []
         self.dimension: int | None = None
         self._stored: dict[tuple[Stage, str], Ref] | None = None
+        self._looked = time.monotonic()
+        self._held = frozenset(work.document_id for work in batch.documents)
 
     def alive(self) -> list[Item]:
         """Items that no stage of this batch has stopped."""
         return [item for item in self.items if item.setback is None]
+
+    def still(self, items: Sequence[Item], stage: Stage) -> list[Item]:
+        """Those that nobody has cancelled, deleted or begun anew meanwhile, nor taken from us. The ledger is asked once a second at most."""
+        if time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            with suppress(Unavailable):
+                self._held = batches.held(self.tools.db, self.batch)
+        for item in items:
+            if item.work.document_id not in self._held and item.setback is None:
+                self.fail(item, stage, Cancelled(f"{item.work.key} was cancelled, deleted or begun anew meanwhile"))
+        return [item for item in items if item.setback is None]
 
     def fail(self, item: Item, stage: Stage, error: PipelineError) -> None:
         """Stop one document with a deliberate failure; its neighbours go on."""
@@ -123,7 +142,8 @@ class Desk:
     def each(self, stage: Stage, items: Iterable[Item], work: Callable[[Item], None]) -> None:
         """Run `work` on one document after the other; a failure, or a bug, stops only its own."""
         for item in items:
-            self._guarded(stage, [item], partial(work, item))
+            if self.still([item], stage):
+                self._guarded(stage, [item], partial(work, item))
 
     def whole(self, stage: Stage, work: Callable[[Desk], None]) -> None:
         """Run a stage. What stops it as a whole (no embedder, no chunker) stops every document that it had not stopped by then.

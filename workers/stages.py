@@ -42,6 +42,8 @@ from workers.rebuilding import bytes_of
 
 CHUNK_VERSION = 1
 EMBED_VERSION = 1
+PARSED_AT_ONCE = 16
+"""Documents that are given to the child together; between them a cancellation is noticed."""
 STUBBORN_WAITS = 5
 """Times that a document waits for a server with errors of its own before it is asked for apart from others."""
 SPREAD_S = 4.0
@@ -98,16 +100,21 @@ def parse(desk: Desk) -> None:
     fresh = [item for item in desk.alive() if item.parsed is None]
     entries: list[Entry] = []
     for options, group in _by_options(fresh).items():
-        outcomes = desk.tools.parse([item.raw for item in group if item.raw is not None], dict(options))
-        for item, result in zip(group, outcomes, strict=True):
-            if isinstance(result, PipelineError):
-                desk.fail(item, Stage.PARSE, result)
-                continue
-            item.parsed = result
-            entries.append(Entry(item.work.document_id, item.work.version, Stage.PARSE, item.keys[Stage.PARSE], packed_documents.dump(result)))
+        for start in range(0, len(group), PARSED_AT_ONCE):
+            entries += _parsed(desk, desk.still(group[start : start + PARSED_AT_ONCE], Stage.PARSE), dict(options))
     for item in desk.alive():
         item.reached = Stage.PARSE
     desk.keep(Stage.PARSE, entries)
+
+
+def _parsed(desk: Desk, items: Sequence[Item], options: Mapping[str, str]) -> Iterator[Entry]:
+    outcomes = desk.tools.parse([item.raw for item in items if item.raw is not None], options) if items else []
+    for item, result in zip(items, outcomes, strict=True):
+        if isinstance(result, PipelineError):
+            desk.fail(item, Stage.PARSE, result)
+            continue
+        item.parsed = result
+        yield Entry(item.work.document_id, item.work.version, Stage.PARSE, item.keys[Stage.PARSE], packed_documents.dump(result))
 
 
 def _as_raw(item: Item, data: bytes) -> None:
@@ -260,6 +267,8 @@ def _ask(desk: Desk, items: Sequence[Item], hashes: Mapping[str, Sequence[str]],
         for start, answer in _pieces(desk.tools.embedder(desk.batch.collection), list(texts.values())):
             answers.append(answer)
             known.update(zip(digests[start : start + len(answer.vectors)], answer.vectors, strict=True))
+            if not desk.still(items, Stage.EMBED):
+                break  # what has not been sent yet stays unsent
     except PipelineError as error:
         missing = [item for item in items if any(digest not in known for digest in hashes[item.work.document_id])]
         if len(missing) == 1 or not (_about_a_document(error) or _garbled_again(error, missing)):
