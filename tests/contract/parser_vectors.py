@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.contracts import RawDocument, SourceItem
 from pipeline.identity import content_hash
-from pipeline.parse.magic import DOCX, ODS, PDF, XLS, XLSX
+from pipeline.parse.magic import DOCX, ODS, PDF, VENDOR, XLS, XLSX
 
 DATA = Path(os.environ.get("DUJIANG_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 SENTENCE = "Li Bing built the weir."
@@ -110,6 +112,38 @@ def blank_pdf() -> bytes:
     return out.getvalue()
 
 
+def vendor(media_type: str) -> dict[str, Any]:
+    """What a connector keeps of a vendor's answers."""
+    rows = [list(row) for row in ROWS]
+    if media_type == "application/vnd.yuque.document+json":
+        table = "\n".join(["| Item | Litres |", "|---|---|", *(f"| {a} | {b} |" for a, b in ROWS[1:])])
+        return {"id": 1, "type": "Doc", "format": "markdown", "title": "Weir", "body": f"# Weir\n\n{SENTENCE}\n\n{table}\n"}
+    if media_type == "application/vnd.feishu.sheet+json":
+        return {"title": "Weir", "sheets": [{"title": "Weir", "values": [[*rows[0], "Said"], [*rows[1], SENTENCE], [*rows[2], ""]]}]}
+    if media_type == "application/vnd.feishu.bitable+json":
+        fields = [{"field_name": name, "type": 1} for name in (*ROWS[0], "Said")]
+        records = [{"fields": {"Item": a, "Litres": b, "Said": [{"type": "text", "text": SENTENCE}] if b == "120" else None}} for a, b in ROWS[1:]]
+        return {"title": "Weir", "tables": [{"name": "Weir", "fields": fields, "records": records}]}
+    return {"document": {"document_id": "d", "title": "Weir"}, "blocks": feishu_blocks()}
+
+
+def feishu_blocks() -> list[dict[str, Any]]:
+    def run(text: str) -> dict[str, Any]:
+        return {"elements": [{"text_run": {"content": text, "text_element_style": {}}}]}
+
+    names = [f"c{n}" for n in range(6)]
+    shape = {"row_size": 3, "column_size": 2, "header_row": True, "merge_info": [{"row_span": 1, "col_span": 1}] * 6}
+    blocks: list[dict[str, Any]] = [
+        {"block_id": "d", "block_type": 1, "page": run("Weir"), "children": ["s", "t"]},
+        {"block_id": "s", "parent_id": "d", "block_type": 2, "text": run(SENTENCE)},
+        {"block_id": "t", "parent_id": "d", "block_type": 31, "table": {"cells": names, "property": shape}, "children": names},
+    ]
+    for name, text in zip(names, [cell for row in ROWS for cell in row], strict=True):
+        blocks.append({"block_id": name, "parent_id": "t", "block_type": 32, "table_cell": {}, "children": [f"{name}t"]})
+        blocks.append({"block_id": f"{name}t", "parent_id": name, "block_type": 2, "text": run(text)})
+    return blocks
+
+
 def sample(media_type: str) -> RawDocument:
     """The document of a media type, under a fitting name."""
     lines = {"text/csv": ",", "text/tab-separated-values": "\t"}
@@ -132,6 +166,8 @@ def sample(media_type: str) -> RawDocument:
             return raw(b'{"name": "Weir", "said": "Li Bing built the weir."}\n{"name": "Fish mouth", "Litres": 120}\n', "weir.jsonl")
         case _:
             pass
+    if media_type in VENDOR:
+        return raw(json.dumps(vendor(media_type)).encode(), "weir", media_type=media_type)
     if media_type == DOCX:
         return raw(docx(), "weir.docx")
     if media_type == XLSX:
