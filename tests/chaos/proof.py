@@ -107,7 +107,10 @@ def once_each(system: System, tenant: str) -> None:
     """One row for a document, one outcome in a run, one version that answers; ledger and store were compared by the audit."""
     with system.platform.db.read() as connection:
         doubled = connection.execute(
-            select(documents.c.key).where(documents.c.tenant == tenant).group_by(documents.c.collection_id, documents.c.key).having(func.count() > 1)
+            select(documents.c.key)
+            .where(documents.c.tenant == tenant, documents.c.status != "deleted")
+            .group_by(documents.c.collection_id, documents.c.key)
+            .having(func.count() > 1)
         ).all()
         mine = select(runs.c.id).where(runs.c.tenant == tenant)
         pending = connection.scalar(select(func.count()).select_from(run_items).where(run_items.c.outcome == "pending", run_items.c.run_id.in_(mine)))
