@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -67,14 +68,17 @@ def create(name: str, chunker: str, embedder: str, options: Sequence[str], as_js
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """What it was built with, and how much it holds."""
+    """What it was built with, how much it holds, and which builds of it are kept."""
     with system() as opened:
-        view = opened.collection(name)
+        view, builds = opened.collection(name), opened.generations(name)
     if as_json:
-        print_json(view)
+        print_json(asdict(view) | {"generations": list(builds)})
         return
     names = ("name", "documents", "chunks", "chunker", "embedder", "dimension", "store_url", "generation", "revision", "created_at")
     facts([(item, getattr(view, item)) for item in names])
+    if len(builds) > 1:
+        click.echo()
+        cli_generations.listed(builds)
 
 
 @collections.command("delete", epilog="Example: dujiang collections delete handbook --yes")

@@ -2,71 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from api.terminal import clean, dry_run_option, json_option, print_json, system, table
+from api.terminal import clean, dry_run_option, json_option, note, pairs, print_json, system, table
 
 if TYPE_CHECKING:
-    from workers.views import RunView
+    from api.system import System
+    from workers.views import GenerationView, ReindexView, RunView
+
+wait_option = click.option("--wait", is_flag=True, help="Return when it has ended; what is missing is started for as long as it takes.")
 
 
-@click.command(epilog="Example: dujiang collections reindex handbook --chunker sections:400/0")
+@click.command(epilog="Example: dujiang collections reindex handbook --chunker sections:400/0 --wait")
 @click.argument("name")
-@click.option("--embedder", default="", help="Model of the new generation, e.g. openai:text-embedding-3-small.")
-@click.option("--chunker", default="", help="Chunker of the new generation, e.g. windows:256/32.")
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Chunker options; may be repeated.")
-@click.option("--accept-failures", is_flag=True, help="Let a generation answer in which documents failed; those answer no more.")
+@click.option("--embedder", default="", metavar="SPEC", help="Model of the new generation, e.g. openai:text-embedding-3-small.")
+@click.option("--chunker", default="", metavar="SPEC", help="Chunker of the new generation, e.g. windows:256/32.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Chunker option. Repeatable.")
+@click.option("--accept-failures", is_flag=True, help="Let a generation answer in which documents failed; those answer no more, and are named.")
+@wait_option
 @dry_run_option
 @json_option
-def reindex(name: str, embedder: str, chunker: str, options: Sequence[str], accept_failures: bool, dry_run: bool, as_json: bool) -> None:
-    """Build a collection anew from kept bytes; it answers as it is until the new build is whole."""
-    given = _pairs(options)
+def reindex(name: str, embedder: str, chunker: str, options: Sequence[str], accept_failures: bool, wait: bool, dry_run: bool, as_json: bool) -> None:
+    """Build a collection anew from kept bytes; it answers as it is until the new build is whole.
+
+    What is left out stays as it is. Where documents failed, asking again goes on with them alone.
+    Exit code 3 when some documents failed.
+    """
+    given = pairs(options, "--option") if options else None
     with system() as opened:
         if dry_run:
-            plan = opened.plan_reindex(name, embedder=embedder, chunker=chunker, options=given)
-            if as_json:
-                print_json(plan)
-            else:
-                click.echo(f"would build {plan.documents} documents ({plan.chunks} chunks now) with {clean(plan.chunker)} and {clean(plan.embedder)}")
+            _would(opened.plan_reindex(name, embedder=embedder, chunker=chunker, options=given), as_json)
             return
-        if accept_failures:
-            run = opened.accept_generation(name)
-        else:
-            run = opened.reindex(name, embedder=embedder, chunker=chunker, options=given)
-        idle = not run.finished and not opened.status().up
+
+        def begin() -> RunView:
+            if accept_failures:
+                return opened.accept_generation(name)
+            return opened.reindex(name, embedder=embedder, chunker=chunker, options=given)
+
+        run, idle = _done(opened, begin, wait)
     _told(run, idle, as_json)
-
-
-def _pairs(options: Sequence[str]) -> dict[str, str] | None:
-    if not options:
-        return None
-    for option in options:
-        if "=" not in option:
-            raise click.UsageError(f"{option!r} is not KEY=VALUE.")
-    return {key: value for key, _, value in (option.partition("=") for option in options)}
-
-
-def _told(run: RunView, idle: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(run)
-        return
-    click.echo(f"{run.run_id}: {run.status}, {run.discovered} documents: dujiang runs show {run.run_id}")
-    if idle:
-        click.echo("nothing is up that would work on it: dujiang up")
 
 
 @click.command(epilog="Example: dujiang collections rollback handbook")
 @click.argument("name")
+@wait_option
 @json_option
-def rollback(name: str, as_json: bool) -> None:
+def rollback(name: str, wait: bool, as_json: bool) -> None:
     """Return to the build that answered before; what was deleted since stays deleted, what changed since is built first."""
     with system() as opened:
-        run = opened.rollback(name)
-        idle = not run.finished and not opened.status().up
+        run, idle = _done(opened, lambda: opened.rollback(name), wait)
     _told(run, idle, as_json)
+
+
+def _done(opened: System, begin: Callable[[], RunView], wait: bool) -> tuple[RunView, bool]:
+    """The run, and whether nobody is up to work on it."""
+    from api.progress import Progress
+
+    run = begin()
+    if not wait:
+        return run, not run.finished and not opened.status().up
+    progress = Progress()
+    try:
+        return opened.wait(run, on_progress=progress, on_note=note), False
+    finally:
+        progress.end()
+
+
+def _told(run: RunView, idle: bool, as_json: bool) -> None:
+    from api.cli_ingest import balance, exit_code
+
+    print_json(run) if as_json else balance(run)
+    if idle:
+        note("nothing is running that would work on it: start it with `dujiang up`")
+    code = exit_code(run)
+    if code:
+        click.get_current_context().exit(code)
+
+
+def _would(plan: ReindexView, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+        return
+    about = "" if plan.sampled >= plan.documents else "about "
+    click.echo(
+        f"would build {plan.documents} documents with {clean(plan.chunker)} and {clean(plan.embedder)}: {about}{plan.new_chunks} chunks"
+        f" ({plan.chunks} now), of which {about}{plan.to_embed} are embedded, {about}{plan.tokens} tokens"
+    )
+    if about:
+        click.echo(f"told from {plan.sampled} of them")
 
 
 @click.command(epilog="Example: dujiang collections generations handbook")
@@ -79,5 +105,10 @@ def generations(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"data": list(found)})
         return
+    listed(found)
+
+
+def listed(found: Sequence[GenerationView]) -> None:
+    """A line for each."""
     head = ("generation", "status", "chunker", "embedder", "created", "live", "retired")
     table(head, [(g.generation, g.status, g.chunker, g.embedder, g.created_at, g.live_at, g.retired_at) for g in found])

@@ -15,7 +15,7 @@ from api.system import Ingestion, System
 if TYPE_CHECKING:
     from pipeline.settings import Settings
     from workers.dispatch import Platform
-    from workers.views import AuditView, CollectionView, Page, RunView, StatusView
+    from workers.views import AuditView, CollectionView, GenerationView, Page, RunView, StatusView
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -105,6 +105,32 @@ class Dujiang:
     def collections(self, *, limit: int = 100, after: str = "") -> Page[CollectionView]:
         """The collections there are, by name."""
         return self._system.collections(limit=limit, after=after)
+
+    def reindex(
+        self,
+        collection: str,
+        *,
+        embedder: str = "",
+        chunker: str = "",
+        options: Mapping[str, str] | None = None,
+        wait: bool = True,
+        on_progress: Callable[[RunView], None] | None = None,
+    ) -> RunView:
+        """Build a collection anew from kept bytes; it answers as it is until the new generation is whole. What is left out stays as it is.
+
+        Returns: the run; "failed" where documents failed, and the earlier generation then goes on answering.
+        """
+        run = self._system.reindex(collection, embedder=embedder, chunker=chunker, options=options)
+        return self._system.wait(run, on_progress=on_progress, on_note=None) if wait else run
+
+    def rollback(self, collection: str, *, wait: bool = True, on_progress: Callable[[RunView], None] | None = None) -> RunView:
+        """Return to the generation that answered before; what was deleted since stays deleted."""
+        run = self._system.rollback(collection)
+        return self._system.wait(run, on_progress=on_progress, on_note=None) if wait else run
+
+    def generations(self, collection: str) -> Sequence[GenerationView]:
+        """Every build of a collection that the store holds, oldest first."""
+        return self._system.generations(collection)
 
     def status(self) -> StatusView:
         """Processes, queues and counts."""

@@ -174,6 +174,18 @@ class Local:
     def rollback(self, collection: str) -> RunView:
         return self.platform.generations.rollback(collection, tenant=TENANT)
 
+    def wait(self, run: RunView, *, on_progress: Callable[[RunView], None] | None, on_note: Callable[[str], None] | None) -> RunView:
+        from api.sourcing import follow
+        from workers import runfile
+        from workers.session import ensure_running
+
+        if run.finished:
+            return run
+        if on_note is not None and not runfile.alive(runfile.read(self.settings.home)):
+            on_note("starting server and workers …")
+        with ensure_running(self.settings):
+            return follow(run, self.run, on_progress)
+
     def tenants(self) -> Sequence[TenantView]:
         return self.platform.steering.tenants()
 

@@ -204,6 +204,11 @@ class Remote:
     def rollback(self, collection: str) -> RunView:
         return decode(RunView, self.send("POST", f"/collections/{_part(collection)}/rollback"))
 
+    def wait(self, run: RunView, *, on_progress: Callable[[RunView], None] | None, on_note: Callable[[str], None] | None) -> RunView:
+        from api.sourcing import follow
+
+        return follow(run, self.run, on_progress)
+
     def tenants(self) -> Sequence[TenantView]:
         return [decode(TenantView, one) for one in self.send("GET", "/tenants")["data"]]
 

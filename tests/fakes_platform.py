@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane, Question, SearchResult, Step, Usage
@@ -55,6 +56,7 @@ class FakePlatform:
     """Everything the façade promises, without a ledger, a broker or a store."""
 
     def __init__(self, settings: Settings | None = None) -> None:
+        self.generations = SimpleNamespace(listed=lambda name, *, tenant: ())
         self.settings = settings or Settings()
         self._lock = threading.RLock()
         self._collections: dict[tuple[str, str], CollectionView] = {}
