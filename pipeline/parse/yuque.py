@@ -19,6 +19,7 @@ from pipeline.parse.layout import Layout, clean, flat
 MEDIA_TYPE = "application/vnd.yuque.document+json"
 MOST_SHEET_BYTES = 200_000_000
 MOST_CELLS = 5_000_000
+MOST_ROWS = 1_000_000
 _ANCHOR = re.compile(r'<a name="[^"]*">\s*</a>')
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _FORMULA = re.compile(r"!\[[^\]]*\]\([^)\s]*#card=math&code=([^)&\s]*)[^)]*\)")
@@ -131,6 +132,8 @@ def _sparse(data: object) -> list[list[str]]:
     rows: list[list[str]] = []
     cells = 0
     for number, row in _numbered(data):
+        if number >= MOST_ROWS:
+            break
         while len(rows) <= number and cells < MOST_CELLS:
             rows.append([])
             cells += 1

@@ -262,8 +262,8 @@ class _Reader:
     def _cells(self, block: Json, payload: Json, depth: int) -> list[list[Cell]]:
         """Row by row; cells and spans are both counted by position, covered ones included."""
         shape = table(payload.get("property"))
-        width = max(1, _number(shape.get("column_size")))
         names = [str(name) for name in rows(payload.get("cells")) or rows(block.get("children"))]
+        width = min(max(1, _number(shape.get("column_size"))), max(1, len(names)))
         merges = [table(merge) for merge in rows(shape.get("merge_info"))]
         covered: set[int] = set()
         out: list[list[Cell]] = []
@@ -275,7 +275,9 @@ class _Reader:
                 self._lines(self._blocks.get(name, NOTHING), depth + 1)
                 continue
             merge = merges[position] if position < len(merges) else NOTHING
-            tall, wide = max(1, _number(merge.get("row_span"))), min(max(1, _number(merge.get("col_span"))), width - position % width)
+            # Spans are numbers that anybody can write: they end with the table.
+            rows_left = (len(names) - position - 1) // width + 1
+            tall, wide = min(max(1, _number(merge.get("row_span"))), rows_left), min(max(1, _number(merge.get("col_span"))), width - position % width)
             covered |= {position + row * width + column for row in range(tall) for column in range(wide)} - {position}
             text = " ".join(flat(line) for line in self._lines(self._blocks.get(name, NOTHING), depth + 1) if line.strip())
             out[-1].append(Cell(text, tall, wide, header=bool(shape.get("header_row")) and position < width))

@@ -16,7 +16,7 @@ from pipeline.parse.layout import Layout, clean, flat
 
 SHEET = "application/vnd.feishu.sheet+json"
 BITABLE = "application/vnd.feishu.bitable+json"
-_DATES = frozenset({5, 1001, 1002})
+_DATES = frozenset({"5", "1001", "1002"})
 """Field types that hold moments: date, created, modified."""
 
 
@@ -75,7 +75,7 @@ def of_bitable(kept: Json) -> Iterator[tuple[str, list[list[str]]]]:
     for base in map(table, rows(kept.get("tables"))):
         fields = [table(field) for field in rows(base.get("fields"))]
         names = [str(field.get("field_name") or "") for field in fields]
-        dates = {str(field.get("field_name")) for field in fields if field.get("type") in _DATES}
+        dates = {str(field.get("field_name")) for field in fields if str(field.get("type")) in _DATES}
         grid = [names] if names else []
         for record in map(table, rows(base.get("records"))):
             values = table(record.get("fields"))
