@@ -23,7 +23,7 @@ from workers.inline import run_inline
 from workers.ledger import catalog
 from workers.ledger import generations as rows
 from workers.ledger.schema import artifact_refs, collections, documents
-from workers.views import Incoming
+from workers.views import Incoming, Selection
 
 assert folder and platform, "fixtures"
 SMALL = "windows:64/8"
@@ -127,6 +127,19 @@ def test_bytes_that_are_not_kept_are_taken_from_their_file_when_it_is_still_the_
     assert platform.collection("handbook").generation == 1
     ingest(platform, folder)
     assert build(platform, platform.generations.reindex("handbook", chunker=SMALL)).status == "done"
+    assert digest(platform) == fresh(platform, folder, chunker=SMALL)
+
+
+def test_failures_that_are_replayed_bring_the_build_to_its_end(platform: Platform, folder: Path) -> None:
+    lose(platform, Stage.LOAD, Stage.PARSE)
+    text = (folder / "gates.md").read_text()
+    (folder / "gates.md").unlink()
+    assert build(platform, platform.generations.reindex("handbook", chunker=SMALL)).failed == 1
+    (folder / "gates.md").write_text(text)
+    (replayed,) = platform.steering.replay(Selection("default")).runs
+    assert build(platform, replayed).indexed == 1
+    generations.advance(platform.runtime)
+    assert platform.collection("handbook").generation == 2
     assert digest(platform) == fresh(platform, folder, chunker=SMALL)
 
 

@@ -85,11 +85,11 @@ def _open(
     made = collection_row(connection.execute(select(collections).where(collections.c.id == mine)).one())
     if generation is not None:
         _take_retained(connection, row, made, held, now)
-    return Building(made, row.id, _open_run(connection, made, now), False, False)
+    return Building(made, row.id, _open_run(connection, made, now, "reindex" if generation is None else "rollback"), False, False)
 
 
-def _open_run(connection: Connection, made: CollectionRow, now: float) -> int:
-    of = {"tenant": made.tenant, "collection_id": made.id, "collection": made.name, "source": "reindex", "kind": "reindex"}
+def _open_run(connection: Connection, made: CollectionRow, now: float, source: str = "reindex") -> int:
+    of = {"tenant": made.tenant, "collection_id": made.id, "collection": made.name, "source": source, "kind": "reindex"}
     opened = insert(runs).values(**of, lane=Lane.BULK.value, status="running", scan="open", started_at=now)
     return int(connection.execute(opened.returning(runs.c.id)).scalar_one())
 
