@@ -31,8 +31,8 @@ OWN = shadow.outerjoin(main, main.c.id == shadow.c.shadow_of)
 
 
 BUILT_FOR = main.outerjoin(shadow, and_(shadow.c.shadow_of == main.c.id, IS_SHADOW))
-"""Each document with its shadow, where there is one: a collection has one build at a time. Asked by the collection, too, SQLite would take
-the wrong index."""
+"""Each document with its shadow, where there is one: a collection has one build at a time. Named here, too, the collection would leave SQLite a
+choice of indexes, one of which reads the whole build for each document."""
 
 
 def lacking(building: Building) -> ColumnElement[bool]:
