@@ -313,7 +313,7 @@ def _setback_values(setback: Setback, work: Work, now: float) -> dict[str, objec
     values |= of_source(setback, now)
     if setback.status == "skipped":
         # Nothing was wrong, so the version that answers stays, and no error is left behind.
-        return values | {"status": "done" if work.live_version is not None else "skipped", "attempts": 0, "waits": 0}
+        return values | {"status": "done" if work.live_version is not None else "skipped", "attempts": 0, "waits": 0, "waiting_since": None}
     values |= {
         "status": setback.status,
         "error_stage": setback.stage.value,

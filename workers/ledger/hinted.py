@@ -53,6 +53,7 @@ def again(db: Database, row: SourceRow, collection: CollectionRow, ids: Sequence
                 next_at=0.0,
                 attempts=0,
                 waits=0,
+                waiting_since=None,
                 lost=0,
                 batch_id=None,
                 chunks=0,

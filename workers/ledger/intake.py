@@ -114,6 +114,9 @@ def submit(
         if outcomes:
             connection.execute(insert(run_items), outcomes)
         write_rows(connection, new, again)
+        # An earlier run may wait for what this one found to be unreadable.
+        ended = [(str(row["id"]), "failed", 0, str(row["error_detail"])) for row in again if row["status"] == "dead"]
+        balance.settle(connection, ended, now)
         begun = {str(row["id"]): row["version"] for row in (*new, *again) if row["status"] == "ready"}
         write_refs(connection, [replace(ref, version=begun[key]) for key, ref in uploads.items() if key in begun], now)
         return len(begun)
@@ -169,6 +172,7 @@ def row_of(item: Submission, old: Known | None, collection: CollectionRow, run_i
         "next_at": 0.0,
         "attempts": 0,
         "waits": 0,
+        "waiting_since": None,
         "lost": 0,
         "batch_id": None,
         "version": (old.version if old is not None else 0) + 1,

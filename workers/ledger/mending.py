@@ -17,7 +17,7 @@ from workers.ledger.work import CollectionRow, Ref
 
 SLICE = 500
 AT_REST = ("done", "dead", "skipped", "cancelled")
-COMMON: Mapping[str, object] = {"status": "ready", "batch_id": None, "next_at": 0.0, "attempts": 0, "waits": 0, "lost": 0}
+COMMON: Mapping[str, object] = {"status": "ready", "batch_id": None, "next_at": 0.0, "attempts": 0, "waits": 0, "lost": 0, "waiting_since": None}
 
 
 @dataclass(frozen=True, slots=True)
