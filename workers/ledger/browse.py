@@ -206,11 +206,14 @@ def _failed(connection: Connection, run_id: int, limit: int) -> Iterator[Failure
     )
     for row in connection.execute(query.order_by(documents.c.key).limit(limit)):
         view = _failure(row)
-        if row.run_id == run_id and row.error_code:
+        # A listing may find a document still dead of an earlier run: then what stopped it there is the reason here, too.
+        own = row.run_id == run_id or (row.run_id < run_id and row.item_detail == row.error_detail)
+        if own and row.error_code:
             yield view
         else:
             told = {"stage": row.item_stage or LISTED, "code": row.item_code or "failed", "detail": row.item_detail}
-            yield replace(view, **told, hint=f"{view.run_id} took it up again.", run_id=run_name(run_id))
+            hint = f"{view.run_id} took it up again." if row.run_id > run_id else view.hint
+            yield replace(view, **told, hint=hint, run_id=run_name(run_id))
 
 
 def failures(db: Database, *, tenant: str, collection: str, run_id: str, code: str, limit: int, after: str, stage: str = "") -> Page[FailureView]:
