@@ -53,10 +53,6 @@ class Deleting:
                 _collections(self._runtime, removal.half_deleted(self._db, collection_id=row.id))
         return self._view((name,), number, chunks, dry_run=dry_run, erase=erase)
 
-    def planned(self, tenant: str) -> DeletedView:
-        """What a deletion of a tenant would take."""
-        return self.tenant(tenant, dry_run=True)
-
     def tenant(self, tenant: str, *, dry_run: bool = False, erase: bool = True) -> DeletedView:
         """Remove a tenant: collections, documents, sources, runs, keys, weight. Safe to repeat."""
         rows = catalog.every(self._db, tenant)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
@@ -25,16 +22,6 @@ ENDS = ("advance", "advance", "advance", "retry", "wait", "dead", "skipped", "un
 ROUNDS = 400
 ACTIONS = ("submit", "form", "claim", "commit", "late_commit", "die", "lose_messages", "cancel", "pause", "delete", "replay", "discard")
 LIKELY = ("submit", "form", "form", "claim", "claim", "claim", "commit", "commit", "commit")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """One ledger for all examples: each has a collection of its own, and leaves nothing under way."""
-    url = f"sqlite:///{tmp_path}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
-    database = Database(url)
-    database.migrate()
-    yield database
-    database.close()
 
 
 class World:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,6 @@ from workers.ledger.schema import artifact_refs, collections, documents
 from workers.ledger.work import Advance, CollectionRow, Outcome, Ref, Setback
 
 BASE = "b" * 32
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh ledger."""
-    url = f"sqlite:///{tmp_path}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
-    database = Database(url)
-    database.migrate()
-    yield database
-    database.close()
 
 
 @pytest.fixture

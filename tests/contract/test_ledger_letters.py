@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sqlalchemy import select
 
@@ -17,16 +14,6 @@ from workers.ledger.work import Advance, CollectionRow, Outcome, Setback
 from workers.views import Selection
 
 EVERYTHING = Selection("default")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh ledger."""
-    url = f"sqlite:///{tmp_path}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
-    database = Database(url)
-    database.migrate()
-    yield database
-    database.close()
 
 
 def fail(db: Database, run: str, names: str, *, stage: Stage = Stage.PARSE, code: str = "malformed") -> CollectionRow:

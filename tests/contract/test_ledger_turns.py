@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from sqlalchemy import func, select, update
 
 from pipeline.contracts import Lane, Stage
@@ -17,16 +13,6 @@ from workers.ledger.intake import Submission
 from workers.ledger.work import CollectionRow, Issue
 
 ONE = {stage: forming.Window(1) for stage in queues.ORDER}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh ledger."""
-    url = f"sqlite:///{tmp_path}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
-    database = Database(url)
-    database.migrate()
-    yield database
-    database.close()
 
 
 def submit(db: Database, row: CollectionRow, number: int, *, route: str = "fused", lane: Lane = Lane.BULK) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
@@ -19,16 +17,6 @@ from workers.ledger.engine import Database
 from workers.ledger.work import Outcome, Ref, Setback
 
 WINDOWS = {stage: forming.Window(8) for stage in queues.ORDER}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh ledger."""
-    url = f"sqlite:///{tmp_path}/ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_database")
-    database = Database(url)
-    database.migrate()
-    yield database
-    database.close()
 
 
 def aged(db: Database, name: str, **seconds: float) -> None:

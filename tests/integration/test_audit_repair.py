@@ -192,7 +192,7 @@ def test_a_deleted_tenant_leaves_nothing_of_its_own_and_others_alone(platform: P
     (tmp_path / "x.md").write_text(f"# {MARKER}\n\nText.")
     run = platform.ingest("theirs", [Incoming(key="x.md", path=str(tmp_path / "x.md"))], tenant="acme")
     run_inline(platform.runtime, run.run_id)
-    assert platform.deleting.planned("acme").documents == 1
+    assert platform.deleting.tenant("acme", dry_run=True).documents == 1
     assert platform.deleting.tenant("acme").collections == ("theirs",)
     (tmp_path / "x.md").unlink()
     forget_bytes(platform)

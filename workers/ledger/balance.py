@@ -5,10 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, select, update
 
-from pipeline.contracts import Stage
+from pipeline.contracts import Lane, Stage
 from workers.ledger.schema import documents, run_items, runs
+
+
+def open_run(
+    connection: Connection,
+    now: float,
+    *,
+    tenant: str,
+    collection_id: str,
+    collection: str,
+    source: str,
+    lane: Lane,
+    kind: str = "ingest",
+    source_id: str = "",
+    status: str = "queued",
+    scan: str = "open",
+) -> int:
+    """A new run, in the caller's transaction; returns its number. With `scan` "open" it does not end before its listing is over."""
+    opened = insert(runs).values(
+        tenant=tenant,
+        collection_id=collection_id,
+        collection=collection,
+        source=source,
+        source_id=source_id,
+        kind=kind,
+        lane=lane.value,
+        status=status,
+        scan=scan,
+        started_at=now,
+    )
+    return int(connection.execute(opened.returning(runs.c.id)).scalar_one())
 
 
 def settle(connection: Connection, outcomes: Sequence[tuple[str, str, int, str]], now: float) -> None:

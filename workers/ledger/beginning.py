@@ -10,11 +10,11 @@ from sqlalchemy import Connection, and_, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import Conflict, NotFound
-from workers.ledger import flipping, generations, shadows
+from workers.ledger import balance, flipping, generations, shadows
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database
 from workers.ledger.generations import OPTIONS, Building
-from workers.ledger.schema import collections, documents, retained, runs
+from workers.ledger.schema import collections, documents, retained
 from workers.ledger.work import CollectionRow
 
 NEVER: Mapping[str, int] = {}
@@ -90,8 +90,7 @@ def _open(
 
 def _open_run(connection: Connection, made: CollectionRow, now: float, source: str = "reindex") -> int:
     of = {"tenant": made.tenant, "collection_id": made.id, "collection": made.name, "source": source, "kind": "reindex"}
-    opened = insert(runs).values(**of, lane=Lane.BULK.value, status="running", scan="open", started_at=now)
-    return int(connection.execute(opened.returning(runs.c.id)).scalar_one())
+    return balance.open_run(connection, now, **of, lane=Lane.BULK, status="running")
 
 
 def go_on(db: Database, building: Building) -> Building:

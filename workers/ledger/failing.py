@@ -8,9 +8,10 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, insert, select, update
 
 from pipeline.contracts import Lane, Stage
+from workers.ledger import balance
 from workers.ledger.browse import run_number
 from workers.ledger.engine import Database
-from workers.ledger.schema import collections, documents, run_items, runs
+from workers.ledger.schema import collections, documents, run_items
 from workers.views import Selection
 
 SLICE = 500
@@ -73,18 +74,8 @@ def replay(db: Database, selection: Selection) -> list[int]:
 
 def _again(connection: Connection, tenant: str, collection_id: str, name: str, ids: Sequence[str], now: float) -> int:
     lane = Lane.INTERACTIVE if len(ids) == 1 else Lane.BULK
-    opened = insert(runs).values(
-        tenant=tenant,
-        collection_id=collection_id,
-        collection=name,
-        source="failures replay",
-        kind="replay",
-        lane=lane.value,
-        status="queued",
-        scan="complete",
-        started_at=now,
-    )
-    run_id = int(connection.execute(opened.returning(runs.c.id)).scalar_one())
+    of = {"tenant": tenant, "collection_id": collection_id, "collection": name}
+    run_id = balance.open_run(connection, now, **of, source="failures replay", kind="replay", lane=lane, scan="complete")
     stages = [stage.value for stage in Stage]
     failed_at = case((documents.c.error_stage.in_(stages), documents.c.error_stage), else_=Stage.LOAD.value)
     for start in range(0, len(ids), SLICE):

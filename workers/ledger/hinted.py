@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import insert, select, update
 
 from pipeline.contracts import Lane, Stage
+from workers.ledger import balance
 from workers.ledger.engine import Database
-from workers.ledger.schema import documents, run_items, runs
+from workers.ledger.schema import documents, run_items
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow
 
@@ -31,14 +32,8 @@ def again(db: Database, row: SourceRow, collection: CollectionRow, ids: Sequence
         unknown = len(set(ids)) - len(mine)
         if not chosen:
             return 0, unknown
-        values = {"tenant": row.tenant, "collection_id": collection.id, "collection": collection.name, "source": row.name, "source_id": row.id}
-        run_id = int(
-            connection.execute(
-                insert(runs)
-                .values(**values, kind="hint", lane=Lane.INTERACTIVE.value, status="queued", scan="complete", started_at=now)
-                .returning(runs.c.id)
-            ).scalar_one()
-        )
+        of = {"tenant": row.tenant, "collection_id": collection.id, "collection": collection.name, "source": row.name, "source_id": row.id}
+        run_id = balance.open_run(connection, now, **of, kind="hint", lane=Lane.INTERACTIVE, scan="complete")
         connection.execute(
             update(documents)
             .where(documents.c.id.in_(chosen))

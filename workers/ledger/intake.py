@@ -56,9 +56,8 @@ class Known:
 def open_run(db: Database, collection: CollectionRow, *, source: str, lane: Lane) -> int:
     """A run whose listing is still open."""
     with db.write() as connection:
-        now = db.now(connection)
-        values = {"tenant": collection.tenant, "collection_id": collection.id, "collection": collection.name, "source": source, "lane": lane.value}
-        return int(connection.execute(insert(runs).values(**values, status="queued", started_at=now).returning(runs.c.id)).scalar_one())
+        of = {"tenant": collection.tenant, "collection_id": collection.id, "collection": collection.name}
+        return balance.open_run(connection, db.now(connection), **of, source=source, lane=lane)
 
 
 def close_scan(db: Database, run_id: int, *, complete: bool, warnings: Sequence[str] = ()) -> None:

@@ -70,9 +70,8 @@ def begin_again(db: Database, row: CollectionRow, anew: Sequence[Anew], stuck: C
 
 
 def _open(connection: Connection, row: CollectionRow, now: float) -> int:
-    values = {"tenant": row.tenant, "collection_id": row.id, "collection": row.name, "source": "audit --repair", "kind": "repair"}
-    opened = insert(runs).values(**values, lane=Lane.BULK.value, status="queued", scan="complete", started_at=now)
-    return int(connection.execute(opened.returning(runs.c.id)).scalar_one())
+    of = {"tenant": row.tenant, "collection_id": row.id, "collection": row.name, "source": "audit --repair", "kind": "repair"}
+    return balance.open_run(connection, now, **of, lane=Lane.BULK, scan="complete")
 
 
 def _anew(connection: Connection, one: Row[*tuple[Any, ...]], how: Anew, run_id: int, now: float) -> None:

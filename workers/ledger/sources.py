@@ -164,23 +164,8 @@ def open_sync(connection: Connection, row: SourceRow, now: float, *, full: bool)
     present = under_way(connection, row.id)
     if present is not None:
         return present
-    run_id = int(
-        connection.execute(
-            insert(runs)
-            .values(
-                tenant=row.tenant,
-                collection_id=row.collection_id,
-                collection=row.collection,
-                source=row.name,
-                source_id=row.id,
-                kind="sync",
-                lane=Lane.BULK.value,
-                status="queued",
-                started_at=now,
-            )
-            .returning(runs.c.id)
-        ).scalar_one()
-    )
+    of = {"tenant": row.tenant, "collection_id": row.collection_id, "collection": row.collection, "source": row.name, "source_id": row.id}
+    run_id = balance.open_run(connection, now, **of, kind="sync", lane=Lane.BULK)
     before = progress(row)
     since = None if full else before.since
     # Whoever lists sees whether the options that say what is listed were changed since, and then begins from nothing.
