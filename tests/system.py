@@ -345,6 +345,19 @@ class System:
         until(lambda: self.rows(ended, held.batch), 15.0, f"the lease of batch {held.batch} ends")
         return held
 
+    def lull(self, stages: str, act: Callable[[], None], seconds: float = 20.0) -> None:
+        """Do `act` while nobody works on a batch of `stages`, and nobody can begin one: the ledger is locked."""
+
+        def hit() -> bool:
+            with closing(sqlite3.connect(self._file, timeout=30, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                if connection.execute("SELECT 1 FROM batches WHERE status = 'leased' AND stages = ?", (stages,)).fetchone():
+                    return False
+                act()
+                return True
+
+        until(hit, seconds, f"nobody works on {stages}")
+
     # ------------------------------------------------------------ its Redis
 
     @contextmanager
