@@ -98,7 +98,7 @@ class Service:
     """A service as its limits see it: requests are counted together where `part`, `provider` and `credential` are the same."""
 
     part: str
-    """What it is to us: ``embedder``, ``llm``, ``store``."""
+    """What it is to us: ``embedder``, ``llm``, ``reranker``, ``store``."""
     provider: str
     shown: str
     """What messages call it, with its address and without secrets."""

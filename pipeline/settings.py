@@ -84,6 +84,9 @@ class Settings:
     reranker: str = ""
     reranker_base_url: str = ""
     reranker_api_key: str = ""
+    reranker_rps: float = 0.0
+    reranker_tpm: int = 0
+    reranker_concurrency: int = 0
     tokenizer: str = "cl100k_base"
     host: str = "127.0.0.1"
     port: int = 8400

@@ -245,7 +245,7 @@ class Runtime:
             return None
         from pipeline import rerank
 
-        return rerank.create(self.settings)
+        return rerank.create(self.settings, limiter=self._gate(rerank.service(self.settings)))
 
     @cached_property
     def cache(self) -> Cache | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import embed, llm
-from pipeline.contracts import Stage
+from pipeline.contracts import Question, Stage
 from pipeline.errors import BadRequest, PipelineError, QuotaExhausted, RateLimited, Unavailable
 from pipeline.protocols import Generation, Service
 from pipeline.settings import Settings
@@ -180,6 +180,38 @@ def test_embedder_and_reader_are_throttled_apart(tmp_path: Path, server: ModelSe
             with pytest.raises(RateLimited):
                 list(model.stream([("user", "hello")], Generation()))
         assert server.stats()["requests"] == 4
+
+
+def test_a_reranker_that_says_not_so_fast_is_left_alone_and_its_tokens_count(tmp_path: Path, server: ModelServer) -> None:
+    server.clear()
+    address = {"reranker": "jina:stub", "reranker_base_url": server.url}
+    passages = ["boats on the river", "a gauge"] * 200
+    with open_platform(settings_for(tmp_path, **address)) as platform:
+        model = platform.runtime.reranker
+        assert model is not None and model.rerank("gauge", passages[:2]) == [0.0, 1.0]
+        server.config(status=429, retry_after="30")
+        for _ in range(3):
+            with pytest.raises(RateLimited):
+                model.rerank("gauge", passages)
+        assert server.stats()["requests"] == 2
+        server.config(status=0)
+    with open_platform(settings_for(tmp_path, **address, reranker_api_key="another", reranker_tpm=600)) as platform:
+        model = platform.runtime.reranker
+        assert model is not None and len(model.rerank("gauge", passages)) == len(passages)
+        with pytest.raises(RateLimited):
+            model.rerank("gauge", passages)
+        assert server.stats()["requests"] == 3
+
+
+def test_a_question_is_answered_in_the_order_of_retrieval_while_the_reranker_has_no_turn(tmp_path: Path, server: ModelServer) -> None:
+    server.clear()
+    settings = settings_for(tmp_path, reranker="jina:stub", reranker_base_url=server.url, reranker_tpm=1)
+    with open_platform(settings) as platform:
+        run_inline(platform.runtime, platform.ingest("docs", [Incoming("a.md", data=b"# A\n\nThe gauge is checked every month.\n")]).run_id)
+        steps = [platform.search(Question("gauge", ("docs",))).steps for _ in range(2)]
+    said = [step.degraded for found in steps for step in found if step.stage == "rerank"]
+    assert said[0] == "" and "rate_limited" in said[1]
+    assert server.stats()["rerank"] == 1
 
 
 def test_a_stream_that_is_closed_in_the_middle_gives_its_slot_back(tmp_path: Path, server: ModelServer) -> None:
