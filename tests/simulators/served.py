@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
@@ -43,6 +43,8 @@ class Call:
     body: bytes
     at: float
     status: int = 0
+    raw_query: str = ""
+    """As it came: the only place that shows a name given twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Simulator:
                 break
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode(), keep_blank_values=True))
-        call = Call(scope["method"], scope["path"], query, headers, body, self.clock.now())
+        call = Call(scope["method"], scope["path"], query, headers, body, self.clock.now(), raw_query=scope["query_string"].decode())
         answer = self._decide(call)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
@@ -158,7 +160,7 @@ class Simulator:
             number = len(self.calls) + 1
             fault = next((fault for fault in self.faults if fault.strikes(call.path)), None)
             answer = fault.answer if fault is not None else self.answer(call)
-            self.calls.append(Call(call.method, call.path, call.query, call.headers, call.body, call.at, answer.status))
+            self.calls.append(replace(call, status=answer.status))
             then = self.after.pop(number, None)
             if then is not None:
                 then()
