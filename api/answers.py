@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Query
@@ -15,6 +15,9 @@ from api.schemas import ProblemOut
 from workers.views import Page, shape
 
 T = TypeVar("T")
+
+LEFT: dict[int | str, dict[str, object]] = {202: {"description": "It is gone for everybody; `Location` tells what still holds something of it."}}
+"""The other answer to a DELETE."""
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of this page.")]
 After = Annotated[str, Query(max_length=500, description="`last_id` of the page before.")]
@@ -37,6 +40,11 @@ def link(request: Request, path: str) -> str:
         return f"{settings.public_url.rstrip('/')}/api/v1{path}"
     root = str(request.scope.get("root_path", "")).rstrip("/")
     return f"{root}/api/v1{path}"
+
+
+def deletion(request: Request, value: object, outstanding: Sequence[str]) -> Response:
+    """200 when nothing holds anything of it any more; 202 with where to look, while something does."""
+    return answer(value, status=202, headers={"Location": link(request, "/deletions")}) if outstanding else answer(value)
 
 
 def seen(fetch: Callable[[int, str], Page[T]], keep: Callable[[T], bool], identity: Callable[[T], str], limit: int, after: str) -> Page[T]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from api import cli_generations, cli_steering
+from api.results import Deleted
 from api.terminal import (
     clean,
     collection_option,
@@ -21,6 +22,7 @@ from api.terminal import (
     page_options,
     pairs,
     print_json,
+    still_to_do,
     system,
     table,
     yes_option,
@@ -92,11 +94,12 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
         view = opened.collection(name)
         if not dry_run:
             confirm(f"Delete {name} with {view.documents} documents?", yes=yes)
-        documents = view.documents if dry_run else opened.delete_collection(name)
+        found = Deleted(False, name, view.documents, view.chunks) if dry_run else opened.delete_collection(name)
     if as_json:
-        print_json({"deleted": not dry_run, "dry_run": dry_run, "id": name, "documents": documents})
-    else:
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {name} with {documents} documents")
+        print_json(asdict(found) | {"dry_run": dry_run})
+        return
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {clean(name)} with {found.documents} documents, {found.chunks} chunks")
+    still_to_do(found.outstanding)
 
 
 for _verb in (
@@ -177,13 +180,16 @@ def delete_documents(document: Sequence[str], collection: str, yes: bool, dry_ru
     """Delete documents from the index. Each is an id, a path, or a key; unknown ones are an error before any is deleted."""
     with system() as opened:
         views = [opened.document(collection, identity(collection, name), text=False) for name in document]
+        ids = list(dict.fromkeys(view.document_id for view in views))
+        found = Deleted(False, collection, len(ids), sum(view.chunks for view in views))
         if not dry_run:
-            confirm(f"Delete {len(views)} documents from {collection}?", yes=yes)
-            for view in views:
-                opened.delete_document(collection, view.document_id)
+            confirm(f"Delete {len(ids)} documents from {collection}?", yes=yes)
+            found = opened.delete_documents(collection, ids)
     if as_json:
-        ids = [view.document_id for view in views]
-        print_json({"deleted": not dry_run, "dry_run": dry_run, "ids": ids, "documents": len(ids)})
+        counts = {"documents": found.documents, "chunks": found.chunks, "outstanding": found.outstanding}
+        print_json({"deleted": not dry_run, "dry_run": dry_run, "ids": ids, **counts})
         return
     for view in views:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {clean(view.document)}")
+    click.echo(f"{found.documents} documents, {found.chunks} chunks")
+    still_to_do(found.outstanding)

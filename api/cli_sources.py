@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from api.terminal import clean, confirm, dry_run_option, facts, json_option, more, note, page_options, print_json, system, table, yes_option
+from api.results import Deleted
+from api.terminal import (
+    clean,
+    confirm,
+    dry_run_option,
+    facts,
+    json_option,
+    more,
+    note,
+    page_options,
+    print_json,
+    still_to_do,
+    system,
+    table,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from api.sourcing import SourceChange
@@ -139,14 +155,16 @@ def delete(name: str, keep_documents: bool, yes: bool, dry_run: bool, as_json: b
     with system() as opened:
         view = opened.sources.show(name)
         number = view.documents + view.hidden
-        what = "keep" if keep_documents else "delete"
+        found = Deleted(False, name, 0 if keep_documents else number, kept=number if keep_documents else 0)
         if not dry_run:
-            confirm(f"Delete the source {name}, and {what} its {number} documents?", yes=yes)
-            number = opened.sources.delete(name, keep_documents=keep_documents)
+            confirm(f"Delete the source {name}, and {'keep' if keep_documents else 'delete'} its {number} documents?", yes=yes)
+            found = opened.sources.delete(name, keep_documents=keep_documents)
     if as_json:
-        print_json({"deleted": not dry_run, "dry_run": dry_run, "id": name, "documents": 0 if keep_documents else number})
-    else:
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {name}; {number} documents {'stay' if keep_documents else 'with it'}")
+        print_json(asdict(found) | {"dry_run": dry_run})
+        return
+    stay = f"{found.kept} documents stay" if keep_documents else f"{found.documents} documents with it"
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {clean(name)}; {stay}")
+    still_to_do(found.outstanding)
 
 
 @sources.command("validate", epilog="Example: dujiang sources validate wiki")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from api.terminal import clean, confirm, dry_run_option, json_option, print_json, system, table, yes_option
+from api.terminal import clean, confirm, dry_run_option, json_option, print_json, still_to_do, system, table, yes_option
 
 
 @click.command(epilog="Example: dujiang collections pause handbook")
@@ -99,5 +99,4 @@ def delete_tenant(name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
         print_json(found)
         return
     click.echo(f"{'would delete' if dry_run else 'deleted'} {len(found.collections)} collections with {found.documents} documents")
-    for left in found.outstanding:
-        click.echo(f"still to be done: {clean(left)}")
+    still_to_do(found.outstanding)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from api.asking import Asking, body
+from api.results import Deleted, deleted
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest
 from pipeline.settings import Settings
@@ -77,8 +78,8 @@ class Local:
     def collection(self, name: str) -> CollectionView:
         return self.platform.collection(name, tenant=TENANT)
 
-    def delete_collection(self, name: str) -> int:
-        return self.platform.delete_collection(name, tenant=TENANT)
+    def delete_collection(self, name: str) -> Deleted:
+        return deleted(name, self.platform.deleting.collection(name, tenant=TENANT))
 
     def documents(self, collection: str, *, status: str, limit: int, after: str) -> Page[DocumentView]:
         return self.platform.documents(collection, tenant=TENANT, status=status, limit=limit, after=after)
@@ -86,8 +87,8 @@ class Local:
     def document(self, collection: str, document_id: str, *, text: bool) -> DocumentView:
         return self.platform.document(collection, document_id, tenant=TENANT, text=text)
 
-    def delete_document(self, collection: str, document_id: str) -> None:
-        self.platform.delete_document(collection, document_id, tenant=TENANT)
+    def delete_documents(self, collection: str, ids: Sequence[str]) -> Deleted:
+        return deleted(collection, self.platform.deleting.documents(collection, ids, tenant=TENANT))
 
     # ------------------------------------------------------------ runs
 

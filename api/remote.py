@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from api import problems
 from api.asking import Asking, body
-from api.results import decode
+from api.results import Deleted, decode
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest, BrokenContract, Unavailable
 from workers.batch_views import BatchView
@@ -102,8 +102,8 @@ class Remote:
     def collection(self, name: str) -> CollectionView:
         return self._get(CollectionView, f"/collections/{_part(name)}")
 
-    def delete_collection(self, name: str) -> int:
-        return int(self.send("DELETE", f"/collections/{_part(name)}")["documents"])
+    def delete_collection(self, name: str) -> Deleted:
+        return decode(Deleted, self.send("DELETE", f"/collections/{_part(name)}"))
 
     def documents(self, collection: str, *, status: str, limit: int, after: str) -> Page[DocumentView]:
         return self._get(Page[DocumentView], f"/collections/{_part(collection)}/documents", status=status, limit=limit, after=after)
@@ -111,8 +111,10 @@ class Remote:
     def document(self, collection: str, document_id: str, *, text: bool) -> DocumentView:
         return self._get(DocumentView, f"/collections/{_part(collection)}/documents/{_part(document_id)}", text="true" if text else "")
 
-    def delete_document(self, collection: str, document_id: str) -> None:
-        self.send("DELETE", f"/collections/{_part(collection)}/documents/{_part(document_id)}")
+    def delete_documents(self, collection: str, ids: Sequence[str]) -> Deleted:
+        found = [decode(Deleted, self.send("DELETE", f"/collections/{_part(collection)}/documents/{_part(name)}")) for name in ids]
+        outstanding = found[-1].outstanding if found else ()
+        return Deleted(True, collection, sum(one.documents for one in found), sum(one.chunks for one in found), outstanding=outstanding)
 
     # ------------------------------------------------------------ runs
 

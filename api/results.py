@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import BrokenContract
-from workers.views import UsageView
+from workers.views import DeletedView, OutstandingView, UsageView
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -134,6 +134,23 @@ class Deleted:
     deleted: bool
     id: str
     documents: int
+    chunks: int = 0
+    kept: int = 0
+    """Documents of a source that stay."""
+    outstanding: tuple[str, ...] = ()
+    """What still holds something of it; a running system does the rest by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """What all deletions so far have left to be done; empty when nothing holds anything any more."""
+
+    data: tuple[OutstandingView, ...]
+
+
+def deleted(name: str, view: DeletedView) -> Deleted:
+    """What a deletion took, under the name that it was asked by."""
+    return Deleted(not view.dry_run, name, view.documents, view.chunks, view.kept, view.outstanding)
 
 
 @dataclass(frozen=True, slots=True)

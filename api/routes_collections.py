@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from api import results
-from api.answers import After, Limit, answer, link, seen
+from api.answers import LEFT, After, Limit, answer, deletion, link, seen
 from api.auth import need, need_read, need_write, visible
 from api.guard import GuardedRoute, platform_of, who_of
 from api.schemas import CollectionIn, DocumentsIn
@@ -80,12 +80,12 @@ def show_collection(request: Request, name: str) -> Response:
     return answer(platform_of(request).collection(name, tenant=who.tenant))
 
 
-@router.delete("/{name}", response_model=results.Deleted, summary="Delete a collection with all its documents")
+@router.delete("/{name}", response_model=results.Deleted, responses=LEFT, summary="Delete a collection with all its documents")
 def delete_collection(request: Request, name: str) -> Response:
     who = who_of(request)
     need_write(who, name)
-    documents = platform_of(request).delete_collection(name, tenant=who.tenant)
-    return answer(results.Deleted(True, name, documents))
+    view = platform_of(request).deleting.collection(name, tenant=who.tenant)
+    return deletion(request, results.deleted(name, view), view.outstanding)
 
 
 @router.get("/{name}/documents", response_model=Page[DocumentView], summary="List documents")
@@ -116,12 +116,12 @@ def show_document(
     return answer(platform_of(request).document(name, document_id, tenant=who.tenant, text=text))
 
 
-@router.delete("/{name}/documents/{document_id}", response_model=results.Deleted, summary="Delete a document")
+@router.delete("/{name}/documents/{document_id}", response_model=results.Deleted, responses=LEFT, summary="Delete a document")
 def delete_document(request: Request, name: str, document_id: str) -> Response:
     who = who_of(request)
     need_write(who, name)
-    platform_of(request).delete_document(name, document_id, tenant=who.tenant)
-    return answer(results.Deleted(True, document_id, 1))
+    view = platform_of(request).deleting.documents(name, [document_id], tenant=who.tenant)
+    return deletion(request, results.deleted(document_id, view), view.outstanding)
 
 
 @router.get("/{name}/documents/{document_id}/text", response_model=results.TextSpan, summary="Parsed text between two offsets")

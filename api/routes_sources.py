@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import results
-from api.answers import After, Limit, answer, link, seen
+from api.answers import LEFT, After, Limit, answer, deletion, link, seen
 from api.auth import need, need_read, need_write, visible
 from api.guard import GuardedRoute, platform_of, who_of
 from api.schemas import PruneIn, SourceChangeIn, SourceIn, SyncIn
@@ -94,12 +94,12 @@ def update_source(request: Request, name: str, body: SourceChangeIn) -> Response
     return answer(verbs.update(name, SourceChange(options, body.cron, body.timezone, body.jitter_s, body.forget_deleted)))
 
 
-@router.delete("/sources/{name}", response_model=results.Deleted, summary="Delete a source with its documents")
+@router.delete("/sources/{name}", response_model=results.Deleted, responses=LEFT, summary="Delete a source with its documents")
 def delete_source(
     request: Request, name: str, keep_documents: Annotated[bool, Query(description="The documents stay, and belong to no source.")] = False
 ) -> Response:
-    documents = _own(request, name).delete(name, keep_documents=keep_documents)
-    return answer(results.Deleted(True, name, documents))
+    found = _own(request, name).delete(name, keep_documents=keep_documents)
+    return deletion(request, found, found.outstanding)
 
 
 @router.post("/sources/{name}/validate", response_model=list[CheckView], summary="Try the credentials, and name what is missing")

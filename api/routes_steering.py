@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.answers import answer
+from api.answers import LEFT, answer, deletion
 from api.auth import need, need_write
 from api.guard import GuardedRoute, platform_of, who_of
 from api.schemas import RepairIn, WeightIn
@@ -57,10 +57,11 @@ def repair(request: Request, given: RepairIn) -> Response:
     return answer(view, status=200 if given.dry_run else 202)
 
 
-@router.delete("/tenants/{name}", response_model=DeletedView, summary="Delete a tenant with all it has", tags=["tenants"])
+@router.delete("/tenants/{name}", response_model=DeletedView, responses=LEFT, summary="Delete a tenant with all it has", tags=["tenants"])
 def delete_tenant(request: Request, name: str, dry_run: bool = False) -> Response:
     need(who_of(request), "admin")
-    return answer(platform_of(request).deleting.tenant(name, dry_run=dry_run))
+    view = platform_of(request).deleting.tenant(name, dry_run=dry_run)
+    return deletion(request, view, view.outstanding)
 
 
 @router.put("/tenants/{name}", response_model=TenantView, summary="Give a tenant a share", tags=["tenants"])

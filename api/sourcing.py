@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from api.results import decode
+from api.results import Deleted, decode, deleted
 from pipeline.errors import Unavailable
 from workers.source_views import AbsentView, SourceKindView, SourceStatusView, SourceView
 from workers.views import CheckView, Page, RunView
@@ -41,7 +41,7 @@ class SourceVerbs(Protocol):
     def create(self, name: str, kind: str, collection: str, told: SourceChange) -> SourceView: ...
     def show(self, name: str) -> SourceView: ...
     def update(self, name: str, told: SourceChange) -> SourceView: ...
-    def delete(self, name: str, *, keep_documents: bool) -> int: ...
+    def delete(self, name: str, *, keep_documents: bool) -> Deleted: ...
     def validate(self, name: str) -> list[CheckView]: ...
     def sync(self, name: str, *, full: bool) -> RunView: ...
     def status(self, name: str) -> SourceStatusView: ...
@@ -55,7 +55,7 @@ class SourcesHere:
     """`SourceVerbs` on this machine, for one tenant."""
 
     def __init__(self, platform: Platform, tenant: str) -> None:
-        self._verbs, self._tenant = platform.sources, tenant
+        self._verbs, self._deleting, self._tenant = platform.sources, platform.deleting, tenant
 
     def kinds(self) -> list[SourceKindView]:
         return self._verbs.kinds()
@@ -89,8 +89,8 @@ class SourcesHere:
             tenant=self._tenant,
         )
 
-    def delete(self, name: str, *, keep_documents: bool) -> int:
-        return self._verbs.delete(name, keep_documents=keep_documents, tenant=self._tenant)
+    def delete(self, name: str, *, keep_documents: bool) -> Deleted:
+        return deleted(name, self._deleting.source(name, keep_documents=keep_documents, tenant=self._tenant))
 
     def validate(self, name: str) -> list[CheckView]:
         return self._verbs.validate(name, tenant=self._tenant)
@@ -140,9 +140,9 @@ class SourcesThere:
         value = _body(told) | ({"forget_deleted": True} if told.forget_deleted else {})
         return decode(SourceView, self._send("PATCH", self._at(name), json=value))
 
-    def delete(self, name: str, *, keep_documents: bool) -> int:
+    def delete(self, name: str, *, keep_documents: bool) -> Deleted:
         params = {"keep_documents": "true"} if keep_documents else {}
-        return int(self._send("DELETE", self._at(name), params=params)["documents"])
+        return decode(Deleted, self._send("DELETE", self._at(name), params=params))
 
     def validate(self, name: str) -> list[CheckView]:
         return decode(list[CheckView], self._send("POST", self._at(name, "/validate")))

@@ -152,3 +152,11 @@ def more(page: Page[T]) -> None:
     """Say how to see the rest."""
     if page.has_more:
         note(f"there is more: --after {page.last_id}")
+
+
+def still_to_do(outstanding: Sequence[str]) -> None:
+    """Say what still holds something of what was deleted."""
+    for left in outstanding:
+        note(f"still to be done: {left}")
+    if outstanding:
+        note("a running system does it within a minute, or as soon as what is away is back; `dujiang audit --repair` does it now")

@@ -18,6 +18,7 @@ from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane,
 from pipeline.errors import BadRequest, Conflict, NotFound, PipelineError, Skipped, Unauthorised
 from pipeline.identity import document_id
 from pipeline.settings import Settings
+from tests.fakes_deleting import FakeDeleting
 from workers.batch_views import BatchDocumentView, BatchView
 from workers.views import (
     AuditCollection,
@@ -72,6 +73,7 @@ class FakePlatform:
         self.ingested: list[Incoming] = []
         self.calls: list[tuple[str, Any]] = []
         self.degraded: tuple[str, ...] = ()
+        self.deleting = FakeDeleting(self)
         self.fails: Exception | None = None
         self.breaks_after: Exception | None = None
         self.gate: threading.Event | None = None

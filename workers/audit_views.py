@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,18 @@ class DeletedView:
     dry_run: bool = False
     outstanding: tuple[str, ...] = ()
     """What still holds something of it; the housekeeping of a running system does the rest, or the next `audit --repair`."""
+    kept: int = 0
+    """Documents of a source that stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingView:
+    """One kind of what deletions have left to be done."""
+
+    what: str
+    """What still holds something of what was deleted."""
+    number: int
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Deletion of documents, a collection, a tenant: noted first, then out of the store, the ledger's text, the caches, and down to the bytes.
+"""Deletion of documents, a source, a collection, a tenant: noted first, then out of the store, the ledger's text, the caches, and down to the bytes.
 
 Each part is a row of `outstanding` until it is done: killed at any line, or while a server is away, it is finished by the housekeeping.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from pipeline.errors import NotFound, PipelineError, Unavailable
 from workers import erasing, withdrawal
 from workers.collecting import check_store
-from workers.ledger import catalog, outstanding, removal
+from workers.ledger import absence, catalog, control, outstanding, removal, sources
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
-from workers.views import DeletedView
+from workers.views import DeletedView, OutstandingView
 
 
 class Deleting:
@@ -53,6 +54,24 @@ class Deleting:
                 _collections(self._runtime, removal.half_deleted(self._db, collection_id=row.id))
         return self._view((name,), number, chunks, dry_run=dry_run, erase=erase)
 
+    def source(self, name: str, *, keep_documents: bool = False, tenant: str = "default", dry_run: bool = False, erase: bool = True) -> DeletedView:
+        """Remove a source with its documents, or let these stay. What of it is under way is cancelled. Raises NotFound."""
+        row = sources.find(self._db, tenant, name)
+        for home in _homes(self._runtime, row.id):
+            check_store(self._runtime, home)
+        number, chunks = absence.count(self._db, row.id)
+        if keep_documents:
+            number, chunks, kept = 0, 0, number
+            if not dry_run:
+                control.stop_all(self._db, source_id=row.id)
+                kept = removal.forget_source(self._db, row.id)
+            return replace(self._view((), number, chunks, dry_run=dry_run, erase=erase), kept=kept)
+        if not dry_run:
+            removal.begin_source(self._db, row.id)
+            with suppress(Unavailable):
+                _source(self._runtime, row.id)
+        return self._view((), number, chunks, dry_run=dry_run, erase=erase)
+
     def tenant(self, tenant: str, *, dry_run: bool = False, erase: bool = True) -> DeletedView:
         """Remove a tenant: collections, documents, sources, runs, keys, weight. Safe to repeat."""
         rows = catalog.every(self._db, tenant)
@@ -65,6 +84,12 @@ class Deleting:
                 _tenant(self._runtime, tenant)
         names = tuple(row.name for row in rows)
         return self._view(names, sum(one for one, _ in counts), sum(chunks for _, chunks in counts), dry_run=dry_run, erase=erase)
+
+    def outstanding(self) -> list[OutstandingView]:
+        """What all deletions so far have left to be done, by kind; empty when nothing holds anything any more."""
+        found = outstanding.listed(self._db)
+        first = {kind: [chore.since for chore in found if chore.kind == kind] for kind in erasing.SAID}
+        return [OutstandingView(text, len(first[kind]), catalog.moment(min(first[kind]))) for kind, text in erasing.SAID.items() if first[kind]]
 
     def _view(self, names: tuple[str, ...], documents: int, chunks: int, *, dry_run: bool, erase: bool) -> DeletedView:
         if dry_run:
@@ -144,6 +169,22 @@ def _collections(runtime: Runtime, rows: Sequence[CollectionRow]) -> None:
         removal.forget_collection(runtime.db, row)
 
 
+def _source(runtime: Runtime, source_id: str) -> None:
+    control.stop_all(runtime.db, source_id=source_id)
+    for row in _homes(runtime, source_id):
+        check_store(runtime, row)
+        while ids := absence.of_source(runtime.db, source_id, row.id, limit=withdrawal.SLICE):
+            withdrawal.remove(runtime, row, ids)
+            absence.removed(runtime.db, source_id, ids, None)
+    removal.forget_source(runtime.db, source_id)
+
+
+def _homes(runtime: Runtime, source_id: str) -> list[CollectionRow]:
+    """Collections in which a source has documents. One that is deleted takes them with it."""
+    ids = set(absence.homes(runtime.db, source_id))
+    return [row for row in catalog.every(runtime.db) if row.id in ids]
+
+
 def _documents(runtime: Runtime, collection_id: str) -> None:
     row = next((row for row in catalog.every(runtime.db) if row.id == collection_id), None)
     if row is not None:
@@ -157,5 +198,6 @@ def _documents(runtime: Runtime, collection_id: str) -> None:
 _STEPS: Mapping[str, Callable[[Runtime, str], None]] = {
     outstanding.TENANT: _tenant,
     outstanding.COLLECTION: _collection,
+    outstanding.SOURCE: _source,
     outstanding.DOCUMENTS: _documents,
 }

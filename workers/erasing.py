@@ -24,6 +24,7 @@ POLL_S = 0.05
 SAID: Mapping[str, str] = {
     outstanding.TENANT: "the tenant",
     outstanding.COLLECTION: "collections in the store and the ledger",
+    outstanding.SOURCE: "the source's documents",
     outstanding.DOCUMENTS: "documents in the store and the ledger",
     CACHE: "cached answers",
     PACK: "packs of artifacts",

@@ -1,4 +1,4 @@
-"""What people do with sources: make, change, check, sync, pause, prune and delete them."""
+"""What people do with sources: make, change, check, sync, pause and prune them; `deleting` takes them away."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pipeline.load import connectors
 from pipeline.load.connectors import SourceKind
 from workers import collecting, schedule, sealing, withdrawal
 from workers.fetching import spec_of
-from workers.ledger import absence, browse, catalog, control, sources
+from workers.ledger import absence, browse, catalog, sources
 from workers.ledger.sources import STOPPED, SourceRow
 from workers.runtime import Runtime
 from workers.source_views import AbsentView, SourceKindView, SourceStatusView, SourceView
 from workers.views import CheckView, Page, RunView
-from workers.withdrawal import SLICE
 
 NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 
@@ -193,26 +192,6 @@ class Sources:
         """A person's word: delete what the source no longer has, however much it is; returns how many documents. Raises NotFound, Unavailable."""
         row = sources.find(self._runtime.db, tenant, name)
         return withdrawal.prune(self._runtime, row, catalog.find(self._runtime.db, tenant, row.collection), row.last_run_id, approved=True)[0]
-
-    def delete(self, name: str, *, keep_documents: bool = False, tenant: str = "default") -> int:
-        """Remove a source, and its documents unless they shall stay; returns how many those were. Raises NotFound, Unavailable: then ask again."""
-
-        row = sources.find(self._runtime.db, tenant, name)
-        sources.hold(self._runtime.db, row.id, paused=True)
-        with self._runtime.db.read() as connection:
-            run = sources.under_way(connection, row.id)
-        if run is not None:
-            control.stop(self._runtime.db, run)
-        number = 0
-        if not keep_documents:
-            collection = catalog.find(self._runtime.db, tenant, row.collection)
-            while ids := absence.of_source(self._runtime.db, row.id, limit=SLICE):
-                gone = withdrawal.remove(self._runtime, collection, ids)
-                absence.removed(self._runtime.db, row.id, ids, None)
-                number += len(gone)
-        kept = absence.let_go(self._runtime.db, row.id)
-        sources.remove(self._runtime.db, row.id)
-        return kept if keep_documents else number
 
 
 def _all_secrets(described: SourceKind, options: Mapping[str, str]) -> bool:

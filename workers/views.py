@@ -16,6 +16,7 @@ from workers.audit_views import AuditCollection as AuditCollection
 from workers.audit_views import AuditView as AuditView
 from workers.audit_views import DeletedView as DeletedView
 from workers.audit_views import FindingView as FindingView
+from workers.audit_views import OutstandingView as OutstandingView
 from workers.audit_views import RepairView as RepairView
 
 T = TypeVar("T")

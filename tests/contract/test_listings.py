@@ -10,7 +10,8 @@ import pytest
 from pipeline.errors import BadRequest, Conflict, NotFound, Unsupported
 from tests.simulators.shelf import Shelf, filled
 from tests.sourced import Bench, plugged
-from workers.ledger import absence, scans, sources
+from workers import deleting, erasing, withdrawal
+from workers.ledger import absence, outstanding, removal, scans, sources
 from workers.ledger.intake import Submission
 from workers.ledger.scans import Found
 
@@ -169,22 +170,69 @@ def test_two_sources_never_share_a_document(bench: Bench, tmp_path: Path) -> Non
     bench.sync("shelf")
     bench.sync("other")
     assert len(bench.platform.documents("docs").data) == 2
-    bench.sources.delete("other")
+    bench.platform.deleting.source("other")
     assert [view.document for view in bench.platform.documents("docs").data] == ["shelf:apples"]
 
 
 def test_deleting_a_source_takes_its_documents_unless_they_shall_stay(bench: Bench, tmp_path: Path) -> None:
     shelf_of(bench, tmp_path, "apples", "pears")
     bench.sync()
-    assert bench.sources.delete("shelf", keep_documents=True) == 2
-    assert bench.audit() == 2
+    kept = bench.platform.deleting.source("shelf", keep_documents=True)
+    assert (kept.documents, kept.kept) == (0, 2) and bench.audit() == 2
     shelf = filled(tmp_path / "again.json", "apples")
     bench.sources.create("again", "shelf", "docs", options={"path": str(shelf.path)})
     bench.sync("again")
-    assert bench.sources.delete("again") == 1
+    assert bench.platform.deleting.source("again", dry_run=True).documents == 1 and bench.audit() == 3
+    assert bench.platform.deleting.source("again").documents == 1
     assert bench.audit() == 2
     with pytest.raises(NotFound):
         bench.sources.show("again")
+
+
+def test_a_source_whose_collection_is_gone_is_deleted_like_any_other(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples")
+    bench.sync()
+    bench.platform.delete_collection("docs")
+    view = bench.platform.deleting.source("shelf")
+    assert (view.documents, view.outstanding) == (0, ())
+    with pytest.raises(NotFound):
+        bench.sources.show("shelf")
+
+
+def test_a_source_that_is_deleted_while_it_is_listed_leaves_nothing_behind(bench: Bench, tmp_path: Path) -> None:
+    shelf_of(bench, tmp_path, "apples", "pears")
+    run = bench.sources.sync("shelf")
+    assert bench.listing()
+    bench.platform.deleting.source("shelf")
+    ended = bench.platform.run(run.run_id)
+    assert ended.finished and ended.discovered == ended.cancelled == 2
+    assert bench.audit() == 0 and bench.platform.documents("docs").data == ()
+    assert not bench.listing() and bench.sources.list().data == ()
+
+
+def test_a_deletion_of_a_source_that_was_killed_is_finished_by_whoever_comes_next(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears", "plums")
+    bench.sync()
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((withdrawal, "out_of"), (absence, "removed"), (removal, "forget_source")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                bench.platform.deleting.source("shelf")
+        assert bench.sources.list().data == () and erasing.SAID[outstanding.SOURCE] in erasing.left(bench.runtime)
+        with pytest.raises(NotFound):
+            bench.sources.sync("shelf")
+        with pytest.raises(Conflict):
+            bench.sources.create("shelf", "shelf", "docs", options={"path": str(shelf.path)})
+        deleting.finish(bench.runtime)
+        assert erasing.erase(bench.runtime) == () and bench.audit() == 0
+        assert bench.sources.create("shelf", "shelf", "docs", options={"path": str(shelf.path)}).documents == 0
+        assert bench.sync().indexed == 3
 
 
 def test_a_source_that_is_told_too_little_or_too_much_is_refused_by_name(bench: Bench, tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def test_a_source_is_made_synced_paused_and_deleted_over_http(http: TestClient, 
     assert http.post(f"{AT}/shelf/resume").json()["status"] == "idle"
     assert http.patch(f"{AT}/shelf", json={"cron": ""}).json()["next_at"] is None
     assert [view["name"] for view in http.get(AT).json()["data"]] == ["shelf"]
-    assert http.delete(f"{AT}/shelf").json() == {"deleted": True, "id": "shelf", "documents": 2}
+    gone = http.delete(f"{AT}/shelf")
+    assert (gone.status_code, gone.json()["id"], gone.json()["documents"], gone.json()["outstanding"]) == (200, "shelf", 2, [])
     assert http.get(f"{AT}/shelf").status_code == 404
 
 
@@ -197,7 +198,8 @@ def test_the_verbs_are_the_same_on_this_machine_and_behind_http(verbs, bench: Be
     assert [view.name for view in verbs.list(limit=10, after="").data] == ["shelf"]
     with pytest.raises(BadRequest):
         verbs.update("shelf", SourceChange({"nothing": "x"}))
-    assert verbs.delete("shelf", keep_documents=True) == 2
+    found = verbs.delete("shelf", keep_documents=True)
+    assert (found.documents, found.kept, found.outstanding) == (0, 2, ())
     with pytest.raises(NotFound):
         verbs.show("shelf")
 
@@ -236,7 +238,9 @@ def test_every_verb_has_its_say_in_words_and_in_json(said, bench: Bench, shelf: 
         code, out, _ = said(*words, "--json")
         assert code == 0 and json.loads(out) is not None, words
     code, out, _ = said("delete", "shelf", "--yes", "--json")
-    assert code == 0 and json.loads(out) == {"deleted": True, "dry_run": False, "id": "shelf", "documents": 2}
+    assert code == 0
+    nothing = {"kept": 0, "outstanding": [], "dry_run": False}
+    assert json.loads(out) == {"deleted": True, "id": "shelf", "documents": 2, "chunks": 2, **nothing}
 
 
 def test_wrong_credentials_make_validate_fail_with_the_cure(said, shelf: Shelf) -> None:

@@ -114,8 +114,22 @@ def test_a_collection_is_created_once_and_refused_with_other_options(http: TestC
     assert (made.status_code, made.headers["location"]) == (201, "/api/v1/collections/books")
     assert http.post("/api/v1/collections", json={"name": "books", "chunker": "windows:256/32"}).status_code == 200
     assert http.post("/api/v1/collections", json={"name": "books", "chunker": "sections"}).json()["code"] == "conflict"
-    assert http.delete("/api/v1/collections/books").json() == {"deleted": True, "id": "books", "documents": 0}
+    gone = http.delete("/api/v1/collections/books").json()
+    assert gone == {"deleted": True, "id": "books", "documents": 0, "chunks": 0, "kept": 0, "outstanding": []}
     assert http.get("/api/v1/collections/books").status_code == 404
+
+
+def test_a_deletion_that_has_something_left_to_do_is_answered_with_where_to_look(http: TestClient, platform: FakePlatform) -> None:
+    put(http, "a.txt", "one")
+    identity = http.get("/api/v1/collections/books/documents").json()["data"][0]["document_id"]
+    platform.deleting.left = ("cached answers",)
+    for place in (f"/api/v1/collections/books/documents/{identity}", "/api/v1/collections/books"):
+        answered = http.delete(place)
+        assert (answered.status_code, answered.headers["location"], answered.json()["outstanding"]) == (202, "/api/v1/deletions", ["cached answers"])
+    left = http.get("/api/v1/deletions").json()["data"]
+    assert [(one["what"], one["number"]) for one in left] == [("cached answers", 1)]
+    platform.deleting.left = ()
+    assert http.get("/api/v1/deletions").json() == {"data": []}
 
 
 def test_a_documents_text_is_served_by_code_points(http: TestClient) -> None:

@@ -147,16 +147,23 @@ def forget_deleted(db: Database, source_id: str) -> int:
     return done.rowcount
 
 
-def let_go(db: Database, source_id: str) -> int:
-    """The source is deleted and its documents stay; returns how many."""
-    with db.write() as connection:
-        done = connection.execute(
-            update(documents).where(documents.c.source_id == source_id, OF_SOURCE).values(source_id="", absence="", revision_mark="")
-        )
-    return done.rowcount
-
-
-def of_source(db: Database, source_id: str, *, limit: int) -> list[str]:
-    """Some documents of a source that are not deleted yet."""
+def count(db: Database, source_id: str) -> tuple[int, int]:
+    """(documents, chunks that answer) of a source: what its deletion would take."""
+    query = select(func.count(), func.sum(documents.c.live_chunks)).where(documents.c.source_id == source_id, OF_SOURCE, _there())
     with db.read() as connection:
-        return list(connection.scalars(select(documents.c.id).where(documents.c.source_id == source_id, OF_SOURCE, _there()).limit(limit)))
+        number, chunks = connection.execute(query).one()
+    return int(number), int(chunks or 0)
+
+
+def of_source(db: Database, source_id: str, collection_id: str, *, limit: int) -> list[str]:
+    """Some documents that a source has in a collection and that are not deleted yet."""
+    mine = (documents.c.source_id == source_id, OF_SOURCE, documents.c.collection_id == collection_id, _there())
+    with db.read() as connection:
+        return list(connection.scalars(select(documents.c.id).where(*mine).limit(limit)))
+
+
+def homes(db: Database, source_id: str) -> list[str]:
+    """Ids of the collections in which a source has documents."""
+    query = select(documents.c.collection_id).where(documents.c.source_id == source_id, OF_SOURCE, _there()).distinct()
+    with db.read() as connection:
+        return list(connection.scalars(query))

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from workers.ledger.engine import Database
 from workers.ledger.schema import outstanding
 
-TENANT, COLLECTION, DOCUMENTS = "tenant", "collection", "documents"
+TENANT, COLLECTION, SOURCE, DOCUMENTS = "tenant", "collection", "source", "documents"
 CACHE, PACK, INDEX, LEDGER, REDIS = "cache", "pack", "index", "ledger", "redis"
 ITSELF = "-"
 """Name of the one row of LEDGER, and of REDIS."""

@@ -16,9 +16,10 @@ from workers.artifacts import Artifacts, compaction
 from workers.ledger import balance, generations, outstanding, scrubbing
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import api_keys, artifact_refs, attempts, collections, deletions, documents, retained, sources
+from workers.ledger.schema import OF_SOURCE, api_keys, artifact_refs, attempts, collections, deletions, documents, retained, runs, sources
 from workers.ledger.schema import generations as builds
 from workers.ledger.schema import outstanding as undone
+from workers.ledger.sources import DELETING
 from workers.ledger.work import CollectionRow
 
 PATIENCE_S = 60.0
@@ -206,6 +207,36 @@ def forget_tenant(db: Database, chore: outstanding.Chore) -> None:
         scrubbing.tenant(connection, chore.name)
         outstanding.settle(connection, chore)
         outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], db.now(connection))
+
+
+def begin_source(db: Database, source_id: str) -> None:
+    """Nobody finds the source any more, nobody lists it, and what it was told is gone. Raises NotFound when somebody else was first."""
+    empty = {"options": "{}", "secrets": "", "checkpoint": "{}", "last_error": "", "cron": "", "next_at": None}
+    with db.write() as connection:
+        done = connection.execute(
+            update(sources)
+            .where(sources.c.id == source_id, sources.c.paused != DELETING)
+            .values(paused=DELETING, claimed_by="", claimed_until=None, held=0, **empty)
+        )
+        if done.rowcount != 1:
+            raise NotFound("the source is being deleted already", code="source_not_found")
+        connection.execute(delete(source_notes).where(source_notes.c.source_id == source_id))
+        outstanding.ask(connection, outstanding.SOURCE, [source_id], db.now(connection))
+
+
+def forget_source(db: Database, source_id: str) -> int:
+    """The source goes, and what runs say of it, if its documents are gone; those that are there stay and belong to nobody. Returns how many."""
+    mine = (documents.c.source_id == source_id, OF_SOURCE)
+    with db.write() as connection:
+        kept = connection.scalar(select(func.count()).select_from(documents).where(*mine, documents.c.status.not_in(("deleting", "deleted"))))
+        connection.execute(update(documents).where(*mine).values(source_id="", absence="", revision_mark=""))
+        if not kept:
+            connection.execute(update(runs).where(runs.c.source_id == source_id).values(warnings=scrubbing.NO_WARNINGS))
+        connection.execute(delete(source_notes).where(source_notes.c.source_id == source_id))
+        connection.execute(delete(sources).where(sources.c.id == source_id))
+        connection.execute(delete(undone).where(undone.c.kind == outstanding.SOURCE, undone.c.name == source_id))
+        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], db.now(connection))
+    return int(kept or 0)
 
 
 def dropped_indices(db: Database) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pipeline.contracts import Lane
@@ -21,6 +21,9 @@ from workers.ledger.work import CollectionRow
 
 STOPPED = 2
 """`paused` of a source whose credentials were refused: it waits for others."""
+DELETING = 3
+"""`paused` of a source that is being deleted: there is none any more, but for whoever deletes it."""
+_THERE = sources.c.paused != DELETING
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +112,27 @@ def _row(row: Row[*tuple[Any, ...]]) -> SourceRow:
 def find(db: Database, tenant: str, name: str) -> SourceRow:
     """Raises NotFound."""
     with db.read() as connection:
-        row = connection.execute(select(sources).where(sources.c.tenant == tenant, sources.c.name == name)).first()
+        row = connection.execute(select(sources).where(sources.c.tenant == tenant, sources.c.name == name, _THERE)).first()
     if row is None:
-        raise NotFound(f"there is no source {name!r}", hint="`dujiang sources list` shows those there are.", code="source_not_found")
+        raise _unknown(name)
     return _row(row)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no source {name!r}", hint="`dujiang sources list` shows those there are.", code="source_not_found")
 
 
 def by_id(db: Database, source_id: str) -> SourceRow | None:
     """None when it was deleted."""
     with db.read() as connection:
-        row = connection.execute(select(sources).where(sources.c.id == source_id)).first()
+        row = connection.execute(select(sources).where(sources.c.id == source_id, _THERE)).first()
     return None if row is None else _row(row)
 
 
 def every(db: Database, tenant: str) -> list[SourceRow]:
     """By name."""
     with db.read() as connection:
-        return [_row(row) for row in connection.execute(select(sources).where(sources.c.tenant == tenant).order_by(sources.c.name))]
+        return [_row(row) for row in connection.execute(select(sources).where(sources.c.tenant == tenant, _THERE).order_by(sources.c.name))]
 
 
 def create(db: Database, values: Mapping[str, object]) -> None:
@@ -136,7 +143,9 @@ def create(db: Database, values: Mapping[str, object]) -> None:
             connection.execute(insert(sources).values(**values, created_at=now, updated_at=now))
     except IntegrityError as error:
         raise Conflict(
-            f"there is a source {values['name']!r} already", hint="`dujiang sources update` changes it; or use another name.", code="source_exists"
+            f"there is a source {values['name']!r} already, or what is left of one that is being deleted",
+            hint="`dujiang sources update` changes it; or use another name.",
+            code="source_exists",
         ) from error
 
 
@@ -144,11 +153,6 @@ def change(db: Database, source_id: str, values: Mapping[str, object]) -> None:
     """Write what a person changed."""
     with db.write() as connection:
         connection.execute(update(sources).where(sources.c.id == source_id).values(**values, updated_at=db.now(connection)))
-
-
-def remove(db: Database, source_id: str) -> None:
-    with db.write() as connection:
-        connection.execute(delete(sources).where(sources.c.id == source_id))
 
 
 def under_way(connection: Connection, source_id: str) -> int | None:
@@ -160,7 +164,10 @@ def under_way(connection: Connection, source_id: str) -> int | None:
 def open_sync(connection: Connection, row: SourceRow, now: float, *, full: bool) -> int:
     """A run whose listing somebody will claim, or the one that is under way: a slow run is never overlapped."""
     # One at a time, and over what the last listing left: the row may have changed since it was read.
-    row = _row(connection.execute(select(sources).where(sources.c.id == row.id).with_for_update()).one())
+    found = connection.execute(select(sources).where(sources.c.id == row.id, _THERE).with_for_update()).first()
+    if found is None:
+        raise _unknown(row.name)
+    row = _row(found)
     present = under_way(connection, row.id)
     if present is not None:
         return present
@@ -271,7 +278,9 @@ def hold(db: Database, source_id: str, *, paused: bool) -> None:
 
 def _hold(connection: Connection, source_id: str, paused: int, now: float, reason: str) -> None:
     connection.execute(
-        update(sources).where(sources.c.id == source_id).values(paused=paused, last_error=reason, claimed_by="", claimed_until=None, updated_at=now)
+        update(sources)
+        .where(sources.c.id == source_id, _THERE)
+        .values(paused=paused, last_error=reason, claimed_by="", claimed_until=None, updated_at=now)
     )
     wanted, now_is = ("paused", ("queued", "running")) if paused else ("running", ("paused",))
     connection.execute(
