@@ -45,7 +45,6 @@ WORKERS = "tests/chaos/test_killed_workers.py"
 FROZEN = "tests/chaos/test_frozen_workers.py"
 MESSAGES = "tests/chaos/test_messages.py"
 REDIS = "tests/chaos/test_lost_redis.py"
-MIDWAY = "tests/chaos/test_changed_midway.py"
 
 PROTECTIONS: tuple[Off, ...] = (
     Off(
@@ -157,8 +156,8 @@ PROTECTIONS: tuple[Off, ...] = (
         "workers/stages.py",
         "    ready = [item for item in desk.alive() if item.work.document_id in mine]\n",
         "    ready = desk.alive()\n",
-        MIDWAY,
-        "deleted and index",
+        "tests/unit/test_cancelling.py",
+        "writes_none",
     ),
 )
 

@@ -88,3 +88,21 @@ def test_one_deleted_document_does_not_hold_up_its_neighbours(platform: Platform
     run_stage(issue.batch_id, issue.token, platform.runtime)
     ended = finished(platform, run)
     assert (ended.indexed, ended.cancelled + ended.skipped, ended.discovered) == (2, 1, 3)
+
+
+def test_a_run_that_is_cancelled_while_its_outputs_are_read_for_the_index_writes_none(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = stages._as_vectors  # pyright: ignore[reportPrivateUsage]
+
+    def cancels(*given: Any) -> Any:
+        platform.cancel(run.run_id)
+        return read(*given)
+
+    run = begin(platform, a=markdown(1), b=markdown(2))
+    (embed,) = step(platform, formed(platform))
+    (index,) = run_stage(embed.batch_id, embed.token, platform.runtime) or formed(platform)
+    monkeypatch.setattr(stages, "_as_vectors", cancels)
+    assert run_stage(index.batch_id, index.token, platform.runtime) == []
+    ended = platform.run(run.run_id)
+    assert (ended.status, ended.cancelled, ended.indexed) == ("cancelled", 2, 0)
+    held = platform.audit("docs")
+    assert held.ok and held.collections[0].documents == 0
