@@ -19,6 +19,9 @@ _MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\x84\x31\x95\x33", "gb18030"),
 )
 
+_META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+_XML = re.compile(rb"\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([\w.:-]+)")
+
 _WIDER = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
@@ -78,6 +81,12 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
             code="unknown_charset",
         )
     return _cut(data, name), name
+
+
+def decode_page(data: bytes, header: str = "") -> tuple[str, str]:
+    """The same for HTML: the page's own declaration is looked up, and `header` is what the content-type header says."""
+    found = _META.search(data[:4096]) or _XML.match(data[:4096])
+    return decode(data, found[1].decode("ascii") if found else header)
 
 
 def plausible(data: bytes) -> bool:
