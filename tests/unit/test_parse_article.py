@@ -141,11 +141,12 @@ def test_code_by_lines_and_breaks_keeps_them_and_loses_the_numbers_beside_it() -
 
 
 def test_links_are_written_out_when_asked_for() -> None:
-    page = f"<html><h1>Weir</h1><p>See <a href='/min'>the <b>Min</b></a>, <a href='#x'>below</a>.</p><ul><li><a href='b'>sand</a></li></ul>{paragraphs(NEWS)}"
+    links = "<p>See <a href='/min'>the <b>Min</b></a>, <a href='#x'>below</a>.</p><ul><li><a href='b'>sand</a> and stones</li></ul>"
+    page = f"<html><h1>Weir</h1>{links}{paragraphs(NEWS)}"
     placed = replace(raw(page.encode(), "page.html"), item=SourceItem("k", url="https://river.example/docs/a"))
     text = parse(placed, {"content": "article", "links": "inline"}).text
     assert "See [the Min](https://river.example/min), [below](https://river.example/docs/a#x)." in text
-    assert "- [sand](https://river.example/docs/b)" in text and "river.example" not in parse(placed, {"content": "article"}).text
+    assert "- [sand](https://river.example/docs/b) and" in text and "river.example" not in parse(placed, {"content": "article"}).text
 
 
 @pytest.mark.parametrize("options", [{"content": "some"}, {"links": "yes"}])
