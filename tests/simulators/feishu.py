@@ -14,6 +14,8 @@ A test populates the tenant, starts the server and changes things while a connec
         feishu.trouble(r"folder_token=fldcn", limited(reset_s=3), times=4)     # faults: feishu_gate.refused, limited, html, truncated, reset
         feishu.meter.enforced = True; feishu.meter.peak("docx.blocks"); feishu.meter.over()
         feishu.tokens.revoke(); feishu.tokens.life_s = 60; feishu.missing.add("wiki:wiki:readonly"); feishu.pager.repeat_from = 2
+        feishu.exports.course = (1, 2, TOKENLESS); feishu.exports.ends[doc.token] = 107         # states of the polls, and how the job ends
+        feishu.events.push(url, feishu.events.about(doc, "drive.file.edit_v1"))                 # or .about(...).headers and .body alone
 
 The connector is given `feishu.url`, APP_ID and APP_SECRET. Nothing is refused for its rate unless `meter.enforced`; rates are always recorded.
 
@@ -33,9 +35,12 @@ import orjson
 
 from tests.simulators.feishu_docs import Docs
 from tests.simulators.feishu_drive import Drive
+from tests.simulators.feishu_events import Events
 from tests.simulators.feishu_gate import APP_ID, APP_SECRET, Meter, Tokens, Trouble, refused
+from tests.simulators.feishu_jobs import Exports, Jobs
 from tests.simulators.feishu_model import Library
 from tests.simulators.feishu_paging import Pager
+from tests.simulators.feishu_tables import Tables
 from tests.simulators.served import Answer, Call, Clock, Simulator
 
 __all__ = ["APP_ID", "APP_SECRET", "Feishu", "library"]
@@ -66,8 +71,13 @@ class Feishu(Simulator):
         """Scopes that the app was not granted."""
         self.editor = False
         """Whether the app may edit, which reading an older revision takes."""
+        self.keeper = True
+        """Whether the app may subscribe to events, which takes the right to manage."""
+        self.subscribed: set[str] = set()
+        self.exports, self.events = Exports(), Events(self.clock)
+        self._jobs = Jobs(self)
         self.routes: list[Route] = [self._route("token", "POST", "/auth/v3/tenant_access_token/internal", self._token)]
-        for part in (Drive(self), Docs(self)):
+        for part in (Drive(self), Docs(self), Tables(self), self._jobs):
             self.routes += [self._route(*row) for row in part.routes()]
 
     def trouble(self, pattern: str, answer: Answer, times: int = 1, skip: int = 0) -> Trouble:
@@ -86,7 +96,7 @@ class Feishu(Simulator):
             if trouble.strikes(line):
                 return trouble.answer
         if not found:
-            return Answer(404, b"404 page not found", {"content-type": "text/plain"})
+            return self._jobs.linked(call) or Answer(404, b"404 page not found", {"content-type": "text/plain"})
         route, match = found[0]
         if route.name != "token":
             denied = self.tokens.check(call.headers.get("authorization", "")) or self.meter.admit(route.name) or self._scope(route)

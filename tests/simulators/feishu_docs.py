@@ -65,7 +65,7 @@ class Docs:
 
     def raw(self, _call: Call, found: re.Match[str]) -> Answer:
         thing = self._readable(found["doc"])
-        return thing if isinstance(thing, Answer) else fine({"content": "\n".join(_words(row) for row in thing.blocks) + "\n"})
+        return thing if isinstance(thing, Answer) else fine({"content": "\n".join(words(row) for row in thing.blocks) + "\n"})
 
     def markdown(self, call: Call, _found: re.Match[str]) -> Answer:
         if call.query.get("doc_type") != "docx" or call.query.get("content_type") != "markdown":
@@ -73,7 +73,7 @@ class Docs:
         thing = self._readable(call.query.get("doc_token", ""))
         if isinstance(thing, Answer):
             return thing
-        return fine({"content": "\n\n".join(_marked(row) for row in thing.blocks if _words(row))})
+        return fine({"content": "\n\n".join(_marked(row) for row in thing.blocks if words(row))})
 
     def _paged(self, call: Call, rows: list[dict[str, Any]]) -> Answer:
         # what is cut is the document as it stands when the page is asked for: an edit between two pages tears the reading
@@ -102,7 +102,8 @@ class Docs:
         return refused(1770032, "forBidden", 403) if thing.barred else thing
 
 
-def _words(row: dict[str, Any]) -> str:
+def words(row: dict[str, Any]) -> str:
+    """The text of one block, without its styles."""
     payload = next((value for key, value in row.items() if isinstance(value, dict) and "elements" in value), {})
     found = [next(iter(element.values())) for element in payload.get("elements") or ()]
     return "".join(str(inner.get("content") or inner.get("title") or "") for inner in found if isinstance(inner, dict))
@@ -110,9 +111,9 @@ def _words(row: dict[str, Any]) -> str:
 
 def _marked(row: dict[str, Any]) -> str:
     """One block as the Markdown endpoint words it: headings and items are marked, the rest is text."""
-    kind, words = row["block_type"], _words(row)
+    kind, said = row["block_type"], words(row)
     if kind == 1:
-        return f"# {words}"
+        return f"# {said}"
     if 3 <= kind <= 11:
-        return f"{'#' * min(6, kind - 2)} {words}"
-    return {12: f"- {words}", 13: f"1. {words}", 14: f"```\n{words}\n```", 15: f"> {words}"}.get(kind, words)
+        return f"{'#' * min(6, kind - 2)} {said}"
+    return {12: f"- {said}", 13: f"1. {said}", 14: f"```\n{said}\n```", 15: f"> {said}"}.get(kind, said)

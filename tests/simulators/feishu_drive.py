@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tests.simulators.feishu_gate import fine, refused
-from tests.simulators.feishu_model import Node, Thing
+from tests.simulators.feishu_model import Node, Space, Thing
 from tests.simulators.served import Answer, Call
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Drive:
             ("file", "GET", "/drive/v1/files/:token/download", self.file, FILES),
             ("wiki.spaces", "GET", "/wiki/v2/spaces", self.spaces, WIKI),
             ("wiki.node", "GET", "/wiki/v2/spaces/get_node", self.node, WIKI),
+            ("wiki.spaces", "GET", "/wiki/v2/spaces/:space", self.one_space, WIKI),
             ("wiki.nodes", "GET", "/wiki/v2/spaces/:space/nodes", self.nodes, WIKI),
         ]
 
@@ -114,18 +115,29 @@ class Drive:
 
     def spaces(self, call: Call, _found: re.Match[str]) -> Answer:
         listed = [space for space in self.library.spaces.values() if not space.forbidden]
-        rows = [{"space_id": s.id, "name": s.name, "description": "", "space_type": "team", "visibility": "private"} for s in listed]
-        page = self.feishu.pager.cut(call, rows, 50, default=20)
+        page = self.feishu.pager.cut(call, [self.described(space) for space in listed], 50, default=20)
         if page is None:
             return refused(131002, "param err: page_token is invalid")
         return fine({"items": page.rows, "has_more": page.more, "page_token": page.token})
 
-    def nodes(self, call: Call, found: re.Match[str]) -> Answer:
-        space = self.library.spaces.get(found["space"])
+    def one_space(self, _call: Call, found: re.Match[str]) -> Answer:
+        space = self._space(found["space"])
+        return space if isinstance(space, Answer) else fine({"space": self.described(space)})
+
+    @staticmethod
+    def described(space: Space) -> dict[str, Any]:
+        return {"space_id": space.id, "name": space.name, "description": "", "space_type": "team", "visibility": "private"}
+
+    def _space(self, number: str) -> Space | Answer:
+        space = self.library.spaces.get(number)
         if space is None:
             return refused(131005, "not found: space not found")
-        if space.forbidden:
-            return refused(131006, "permission denied: no space permission")
+        return refused(131006, "permission denied: no space permission") if space.forbidden else space
+
+    def nodes(self, call: Call, found: re.Match[str]) -> Answer:
+        space = self._space(found["space"])
+        if isinstance(space, Answer):
+            return space
         parent = call.query.get("parent_node_token", "")
         above = self.library.nodes.get(parent) if parent else None
         if parent and (above is None or above.space != space.id or self.library.thing(above).gone):

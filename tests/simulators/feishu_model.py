@@ -136,6 +136,8 @@ class Library:
         self.media: dict[str, Medium] = {}
         self.people: dict[str, str] = {OWNER: "林守水"}
         """open_id → name."""
+        self.boards: dict[str, tuple[Sequence[str], bytes]] = {}
+        self.zone = "Asia/Shanghai"
         self.below: dict[str, list[str]] = {}
         self._number = 0
         self.root = self._add("folder", "根目录", "")
@@ -187,6 +189,13 @@ class Library:
             made = Medium(f"boxmd{self._next():08d}", name, content, kind, table=table)
             self.media[made.token] = made
             return made
+
+    def board(self, words: Sequence[str], picture: bytes = b"") -> str:
+        """A drawing: its token, to be named in a board block."""
+        with self.lock:
+            token = f"wbdcn{self._next():08d}"
+            self.boards[token] = (words, picture)
+            return token
 
     def space(self, name: str) -> Space:
         with self.lock:
