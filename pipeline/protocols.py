@@ -45,6 +45,7 @@ class Surroundings(Protocol):
     def acquire(self, route: str, *, rate: float, burst: float, slots: int = 0) -> AbstractContextManager[None]:
         """Permission for one request on a route of this source, shared by all workers: `rate` requests a second, `slots` at once (0: any).
 
+        A route that begins with ``//`` is a host's, and shared by all sources of this kind.
         Raises RateLimited with the time to wait when that is longer than a moment.
         """
         ...
@@ -58,6 +59,14 @@ class Surroundings(Protocol):
 
         With `stale` the stored value is replaced if it still is that one.
         """
+        ...
+
+    def remembered(self) -> Iterator[tuple[str, str]]:
+        """Everything that `remember` kept for this source, in no order."""
+        ...
+
+    def remember(self, notes: Mapping[str, str | None]) -> None:
+        """Keep what is too much for a mark, from one scan to the next and over crashes: key (64 characters) → text, None to drop it."""
         ...
 
 

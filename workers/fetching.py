@@ -33,7 +33,8 @@ Surround = Callable[[SourceRow, Callable[[], None]], Surroundings]
 def spec_of(settings: Settings, row: SourceRow) -> SourceSpec:
     """A source with its secrets opened. Raises Unauthorised when they cannot be."""
     secrets = sealing.read(sealing.unseal(settings, row.id, row.secrets))
-    return SourceSpec(row.id, row.kind, sealing.read(row.options), secrets, settings.max_file_mb * 1_000_000)
+    private = tuple(part for part in settings.private_hosts.replace(",", " ").split() if part)
+    return SourceSpec(row.id, row.kind, sealing.read(row.options), secrets, settings.max_file_mb * 1_000_000, private)
 
 
 def scope_of(row: SourceRow) -> str:
@@ -75,7 +76,7 @@ class Fetcher:
             self._refused[source_id] = made.row.updated_at
             sources.stop(self._db, source_id, error.detail)
             raise _refused(made.row) from error
-        checked = _checked(raw, item, self._settings.max_file_mb * 1_000_000)
+        checked = sound(raw, item, self._settings.max_file_mb * 1_000_000)
         return checked, detail(checked, item)
 
     def _made(self, source_id: str) -> _Made:
@@ -113,7 +114,7 @@ def _refused(row: SourceRow) -> Unavailable:
     )
 
 
-def _checked(raw: RawDocument, item: SourceItem, max_bytes: int) -> RawDocument:
+def sound(raw: RawDocument, item: SourceItem, max_bytes: int) -> RawDocument:
     """What a connector gave, under our own key and hash. Raises BrokenContract, TooLarge."""
     if not isinstance(raw, RawDocument) or not isinstance(raw.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BrokenContract(f"the connector gave no document for {item.key}")

@@ -25,7 +25,7 @@ from workers.ledger.forming import Window
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow, Detail
 from workers.limits import Gate, Limits, pace
-from workers.surroundings import Around, Values, account
+from workers.surroundings import Around, Notebook, Values, account
 from workers.tracing import Spans, open_spans
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Runtime:
         """What a connector of this source is given; `check` raises Cancelled once its work was stopped."""
         with self._lock:
             limits, values = self.limits, self._values
-        return Around(limits, values, source.kind, account(self.settings, source.id, source.secrets), check)
+        return Around(limits, values, source.kind, account(self.settings, source.id, source.secrets), check, Notebook(self.db, source.id))
 
     @cached_property
     def limits(self) -> Limits:

@@ -7,13 +7,15 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from pipeline.errors import Unauthorised, Unavailable
 from pipeline.settings import Settings
 from workers import broker, queues, sealing
 from workers.broker.redis import Client
+from workers.ledger import notes
+from workers.ledger.engine import Database
 from workers.limits import Gate, Limits, Rule, shared_url
 
 log = logging.getLogger("dujiang.limits")
@@ -127,6 +129,19 @@ def _usable(life_s: float) -> float:
     return max(0.0, life_s - min(MARGIN_S, life_s / 10))
 
 
+class Notebook:
+    """A source's notes in the ledger."""
+
+    def __init__(self, db: Database, source_id: str) -> None:
+        self._db, self._source_id = db, source_id
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        return notes.read(self._db, self._source_id)
+
+    def write(self, changed: Mapping[str, str | None]) -> None:
+        notes.write(self._db, self._source_id, changed)
+
+
 class Around:
     """`Surroundings` of one source. Safe for threads.
 
@@ -134,10 +149,11 @@ class Around:
         kind: of the source.
         account: what its credentials are known by, the same for all sources that use them.
         check: raises Cancelled once the work was stopped.
+        notebook: where the source's notes are kept.
     """
 
-    def __init__(self, limits: Limits, values: Values, kind: str, account: str, check: Callable[[], None]) -> None:
-        self._limits, self._values = limits, values
+    def __init__(self, limits: Limits, values: Values, kind: str, account: str, check: Callable[[], None], notebook: Notebook) -> None:
+        self._limits, self._values, self._notebook = limits, values, notebook
         self._kind, self._account, self._check = kind, account, check
 
     def now(self) -> float:
@@ -171,7 +187,17 @@ class Around:
         """See `Surroundings`."""
         return self._values.get(f"{self._kind}.{self._account}.{name}", make, stale)
 
+    def remembered(self) -> Iterator[tuple[str, str]]:
+        """See `Surroundings`."""
+        return self._notebook.read()
+
+    def remember(self, notes: Mapping[str, str | None]) -> None:
+        """See `Surroundings`."""
+        self._notebook.write(notes)
+
     def _scope(self, route: str) -> str:
+        if route.startswith("//"):
+            return f"source.{self._kind}.{route}"
         return f"source.{self._kind}.{self._account}.{route}"
 
 

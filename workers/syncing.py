@@ -13,13 +13,14 @@ from typing import Protocol, cast
 
 from pipeline import identity
 from pipeline.contracts import Scalar, SourceItem
-from pipeline.contracts.sources import AccessLost, Listed, Mark, Presence, ScanEvent, ScopeDone, ScopeFailed, Tombstone
+from pipeline.contracts.sources import AccessLost, Listed, Mark, Note, Presence, ScanEvent, ScopeDone, ScopeFailed, Tombstone
 from pipeline.errors import BrokenContract, Cancelled, Malformed, PipelineError, QuotaExhausted, Retryable, Unauthorised, Unavailable
 from pipeline.load import connectors
 from pipeline.protocols import Connector
 from workers import collecting, verdict, withdrawal
+from workers.arrivals import Arrivals
 from workers.fetching import key_of, scope_of, spec_of
-from workers.ledger import scans, sources
+from workers.ledger import hinted, scans, sources
 from workers.ledger.intake import Submission
 from workers.ledger.scans import Found
 from workers.ledger.sources import Claim, Progress
@@ -112,7 +113,9 @@ class Scan:
         self._found: list[Found] = []
         self._gone: dict[str, str] = {}
         self._lost: list[str] = []
+        self._changes_only = False
         self._base = collecting.base_of(runtime, claim.collection)
+        self._arrivals = Arrivals(runtime.db, runtime.artifacts, claim.collection.tenant, claim.run_id, max_bytes=runtime.max_bytes)
 
     def run(self) -> None:
         """Everything, to the end. Raises what the connector raises, Cancelled when the claim was lost."""
@@ -161,9 +164,11 @@ class Scan:
                 self._failed(event)
             case Mark():
                 self._mark(event)
+            case Note():
+                self._note(event.text)
             case _:
                 raise BrokenContract(f"the connector {self._source.kind!r} gave a {type(event).__name__}, which is no event of a scan")
-        if len(self._found) + len(self._gone) + len(self._lost) >= SLICE:
+        if len(self._found) + len(self._gone) + len(self._lost) >= SLICE or self._arrivals.full:
             self._flush()
 
     def _done(self, event: ScopeDone) -> None:
@@ -171,7 +176,7 @@ class Scan:
         listed = state.open.pop(event.scope, 0)
         state.ended += 1
         if event.delta:
-            state.whole = False
+            state.whole, self._changes_only = False, True
         elif listed < event.count:
             state.whole = False
             self._note(f"{event.scope}: {event.count} items were promised and {listed} listed; nothing of this source is taken for deleted")
@@ -209,6 +214,7 @@ class Scan:
             # Hidden before the progress says so: whoever takes over after a crash is told again.
             withdrawal.hide(self._runtime, self._claim.collection, self._lost, REFUSED)
             scans.seen(self._runtime.db, self._claim, self._lost, detail=REFUSED)
+        self._found = self._arrivals.write(self._found, full=self._state.full)
         if not scans.take(self._runtime.db, self._claim, self._found, self._gone, self._state, lease_s=self._runtime.lease_s):
             raise Cancelled(f"the listing of {self._source.name!r} was stopped")
         self._found, self._gone, self._lost = [], {}, []
@@ -249,6 +255,8 @@ class Scan:
         )
         if problem is not None:
             submission = replace(submission, error=(problem.code, problem.detail, problem.hint, False))
+        elif event.raw is not None:
+            submission = self._arrivals.take(submission, event.raw, item)
         return Found(submission, _plain(item.revision)[:MAX_KEY], event.scope)
 
     # ------------------------------------------------------------ the end
@@ -262,6 +270,8 @@ class Scan:
         if complete:
             self._missing(connector)
             state.complete, state.listed_under = self._claim.run_id, state.config
+        if self._changes_only:
+            hinted.unfinished(self._runtime.db, self._claim, lease_s=self._runtime.lease_s)
         self._check()
         deleted, held = withdrawal.prune(self._runtime, self._source, self._claim.collection, self._claim.run_id)
         if held:

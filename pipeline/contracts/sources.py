@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from pipeline.contracts.documents import SourceItem
+from pipeline.contracts.documents import RawDocument, SourceItem
 
 Json: TypeAlias = Mapping[str, object]
 """What a connector wants to find again: plain JSON values, a few kilobytes."""
@@ -39,6 +39,8 @@ class Listed:
     item: SourceItem
     scope: str = ""
     """The folder, space or site whose listing held it."""
+    raw: RawDocument | None = None
+    """Its bytes, where listing needed them anyway: they are kept, and nobody downloads it again. Together with a revision only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,14 @@ class Mark:
     checkpoint: Json
 
 
-ScanEvent: TypeAlias = Listed | Tombstone | AccessLost | ScopeDone | ScopeFailed | Mark
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the run's warnings about something that makes the listing no less complete."""
+
+    text: str
+
+
+ScanEvent: TypeAlias = Listed | Tombstone | AccessLost | ScopeDone | ScopeFailed | Mark | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,8 @@ class SourceSpec:
     """E.g. ``app_id``, ``app_secret``, ``token``."""
     max_bytes: int = 200_000_000
     """Largest item that the house takes; raise TooLarge without downloading the rest."""
+    private: tuple[str, ...] = ()
+    """Hosts and networks of the inside that may be asked although anybody can name an address (DUJIANG_PRIVATE_HOSTS)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from workers.artifacts import Artifacts, compaction
 from workers.ledger import balance, generations, outstanding, scrubbing
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import OF_SOURCE, api_keys, artifact_refs, attempts, collections, deletions, documents, retained, runs, sources
+from workers.ledger.schema import OF_SOURCE, api_keys, artifact_refs, attempts, collections, deletions, documents, retained, runs, source_notes, sources
 from workers.ledger.schema import generations as builds
 from workers.ledger.schema import outstanding as undone
 from workers.ledger.sources import DELETING

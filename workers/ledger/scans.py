@@ -31,6 +31,8 @@ class Found:
     submission: Submission
     revision: str
     scope: str
+    kept: Ref | None = None
+    """Its bytes, where the listing gave them; the version is filled in here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,11 @@ class _Slice:
         elif old is not None and item.revision == old.revision:
             return
         if old is None:
-            self._begin(item, None, None)
+            self._begin(item, None, item.kept)
             return
         settled = self._settled(item, old)
         if settled is None:
-            self._begin(item, old, kept if self._has_bytes(item, old, kept) else None)
+            self._begin(item, old, item.kept or (kept if self._has_bytes(item, old, kept) else None))
         else:
             self._note(item, *settled)
 
@@ -172,6 +174,13 @@ def mark_absent(connection: Connection, source_id: str, ids: Sequence[str], evid
             )
             .values(absence=evidence)
         )
+
+
+def marks(db: Database, ids: Sequence[str]) -> dict[str, str]:
+    """Document id → change mark of its last listing."""
+    with db.read() as connection:
+        rows = connection.execute(select(documents.c.id, documents.c.revision_mark).where(documents.c.id.in_(list(ids)))).all()
+    return {row.id: row.revision_mark for row in rows}
 
 
 def unseen(db: Database, claim: Claim) -> list[tuple[str, str, int | None, str]]:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from sqlalchemy import Connection, case, delete, or_, select, update
 
 from workers.ledger import balance, tallies
-from workers.ledger.schema import TOLD, api_keys, batches, documents, idempotency, run_items, runs, sources, tenants, usage
+from workers.ledger.schema import TOLD, api_keys, batches, documents, idempotency, run_items, runs, source_notes, sources, tenants, usage
 
 DELETED = "it was deleted"
 NO_WARNINGS = "[]"
@@ -90,6 +90,8 @@ def tenant(connection: Connection, name: str) -> None:
     for start in range(0, len(owners), SLICE):
         connection.execute(delete(usage).where(usage.c.owner.in_(owners[start : start + SLICE])))
     tallies.add(connection, tallies.closed(connection, batches.c.tenant == name))
+    theirs = select(sources.c.id).where(sources.c.tenant == name)
+    connection.execute(delete(source_notes).where(source_notes.c.source_id.in_(theirs)))
     for table in (runs, batches, api_keys, sources):
         connection.execute(delete(table).where(table.c.tenant == name))
     # The rows stay without the name, so that versions go on rising.

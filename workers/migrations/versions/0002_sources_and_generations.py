@@ -165,6 +165,14 @@ def _tables() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("tenant", "name"),
     )
+    op.create_table(
+        "source_notes",
+        sa.Column("source_id", sa.String(length=32), nullable=False),
+        sa.Column("key", sa.String(length=64), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("source_id", "key"),
+        sqlite_with_rowid=False,
+    )
     due = sa.text("next_at IS NOT NULL")
     op.create_index("sources_due", "sources", ["next_at"], unique=False, sqlite_where=due, postgresql_where=due)
     of_source, absent = sa.text("source_id <> ''"), sa.text("absence <> ''")
@@ -180,7 +188,7 @@ def downgrade() -> None:
     _waiting("run_id", "stage", "id")
     op.drop_column("batches", "members")
     op.drop_index("run_items_told", "run_items")
-    for name in ("deletions", "outstanding", "tallies", "nodes", "sources", "turns", "tenants", "retained", "generations"):
+    for name in ("deletions", "outstanding", "tallies", "nodes", "source_notes", "sources", "turns", "tenants", "retained", "generations"):
         op.drop_table(name)
     for column in ("waiting_since", "hidden_at", "absence", "seen_run", "revision_mark", "shadow_of", "source_id"):
         op.drop_column("documents", column)
