@@ -3,9 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.contracts import ParsedDocument, SourceItem
-from pipeline.errors import BadRequest
+from pipeline.errors import BadRequest, PipelineError
 from pipeline.parse import parse
 from tests.contract.parser_vectors import raw
 
@@ -131,7 +133,8 @@ def test_auto_keeps_a_page_whole_where_the_chosen_part_is_little_of_its_text() -
     page = f"<title>The weir</title><div class='entry-content'><h1>The weir</h1>{paragraphs(NEWS)}</div><div id='comments'>{answers}</div>"
     assert "ago, and it still divides the water of the Min without a dam. 5" in read(page, "auto").text
     assert read(page, "article").text == "\n\n".join(["The weir", *NEWS])
-    assert read(SURROUNDED, "auto").text == read(SURROUNDED).text
+    plain = f"<title>The weir</title><h1>The weir</h1>{paragraphs(NEWS)}<div class='sidebar'><p>{NEWS[0]}</p></div>"
+    assert read(plain, "auto").text == "\n\n".join(["The weir", *NEWS])
 
 
 def test_code_by_lines_and_breaks_keeps_them_and_loses_the_numbers_beside_it() -> None:
@@ -159,3 +162,20 @@ def test_an_unknown_value_of_an_option_is_refused(options: dict[str, str]) -> No
 def test_ten_thousand_levels_of_nesting_do_no_harm() -> None:
     page = "<div>" * 10_000 + NEWS[0] * 4 + "</div>" * 10_000
     assert NEWS[0] in read(page).text
+
+
+OPENED = ("div class=comments", "div class=sidebar", "article", "p", "ul", "li", "table", "tr", "td", "pre", "h1", "a href=/x", "form")
+TAGS = [f"<{tag}>" for tag in OPENED] + [f"</{tag.split()[0]}>" for tag in OPENED]
+PIECES = st.sampled_from([*TAGS, *NEWS, *CHINESE, "Advertisement", "<title>weir</title>"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PIECES, max_size=60))
+def test_whatever_the_page_the_positions_lie_in_the_text(pieces: list[str]) -> None:
+    try:
+        document = read("<html>" + "".join(pieces))
+    except PipelineError as error:
+        assert error.code in {"no_text", "empty"}
+        return
+    for start, end in [*((s.start, s.end) for s in document.sections), *((t.start, t.end) for t in document.tables)]:
+        assert 0 <= start < end <= len(document.text) and document.text[start:end].strip()
