@@ -19,6 +19,8 @@ from pipeline.errors import Cancelled, Gone, PipelineError
 from pipeline.identity import content_hash
 from pipeline.load import connectors
 from pipeline.protocols import Connector
+from tests.simulators import feishu
+from tests.simulators.feishu_blocks import text
 from tests.simulators.shelf import filled
 from tests.simulators.yuque import TOKEN, Yuque
 from tests.sourced import Bench, plugged
@@ -80,6 +82,24 @@ def source_yuque() -> Iterator[Mapping[str, str]]:
         for number in range(1, 6):
             simulator.write(1, number, f"Page {number}", f"Text of page {number}.")
         yield {"base_url": simulator.url, "token": TOKEN}
+
+
+@pytest.fixture
+def source_feishu() -> Iterator[Mapping[str, str]]:
+    with feishu.Feishu() as simulator:
+        library = simulator.library
+        folder = library.folder("Stations")
+        for number in range(1, 6):
+            library.docx(f"Page {number}", [text(f"Text of page {number}.")], folder)
+        home = library.wiki(library.space("Handbook"), "Home", [text("Welcome.")])
+        library.shortcut(library.thing(home))
+        yield {
+            "base_url": simulator.url,
+            "app_id": feishu.APP_ID,
+            "app_secret": feishu.APP_SECRET,
+            "folder_token": library.root.token,
+            "wiki_space": "all",
+        }
 
 
 @pytest.fixture(params=KINDS)
