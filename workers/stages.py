@@ -142,7 +142,7 @@ def _as_vectors(item: Item, data: bytes) -> None:
 
 def _parse_key(desk: Desk, item: Item) -> str:
     work = item.work
-    options = identity.fingerprint({**work.options, "key": work.key, "title": work.title, "media_type": work.media_type})
+    options = identity.fingerprint({**_options(work), "key": work.key, "title": work.title, "media_type": work.media_type})
     return identity.artifact_key(desk.batch.collection.tenant, item.source_hash, Stage.PARSE, parsing.VERSION, options)
 
 
@@ -159,8 +159,14 @@ def _reload(desk: Desk, item: Item, outcome: bytes | Rejected) -> None:
 def _by_options(items: Sequence[Item]) -> dict[tuple[tuple[str, str], ...], list[Item]]:
     groups: dict[tuple[tuple[str, str], ...], list[Item]] = {}
     for item in items:
-        groups.setdefault(tuple(sorted(item.work.options.items())), []).append(item)
+        groups.setdefault(tuple(sorted(_options(item.work).items())), []).append(item)
     return groups
+
+
+def _options(work: Work) -> dict[str, str]:
+    """Options of the parser: those of the document, over how its source wants pages to be read."""
+    content = work.metadata.get("content") if work.source_id or work.shadow_of else None
+    return {"content": str(content), **work.options} if content in ("full", "article", "auto") else dict(work.options)
 
 
 def chunk(desk: Desk) -> None:

@@ -1,0 +1,33 @@
+"""How the pages of a source reach the parser: which part of them is kept, and in which charset they are said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulators.shelf import filled
+from tests.sourced import Bench, plugged
+
+TEXT = "The weir at Dujiangyan was built more than two thousand years ago, and it still divides the water of the Min without a dam. "
+PAGE = f"<html><title>The weir</title><h1>The weir</h1><p>{TEXT * 3}</p><div class='sidebar'><p>Most read: ten bridges.</p></div></html>"
+
+
+def test_a_source_says_which_part_of_its_pages_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with plugged(monkeypatch):
+        bench = Bench(tmp_path / "home")
+        shelf = filled(tmp_path / "shelf.json")
+        for key, metadata in (
+            ("article", {"content": "article"}),
+            ("full", {"content": "full"}),
+            ("unsaid", {}),
+            ("other", {"content": "a word of its own"}),
+        ):
+            shelf.put(key, PAGE, path=f"{key}.html", metadata=metadata)
+        shelf.save()
+        bench.sources.create("shelf", "shelf", "docs", options={"path": str(shelf.path)})
+        assert bench.sync().indexed == 4
+        texts = {view.title: bench.platform.document_text("docs", view.document_id) for view in bench.platform.documents("docs").data}
+        assert {title for title, text in texts.items() if "Most read" not in text} == {"article"}
+        assert all(text.startswith("The weir\n\n" + TEXT) for text in texts.values())
+        bench.close()
