@@ -8,7 +8,7 @@ from typing import cast
 
 import orjson
 
-from pipeline.errors import BadRequest, Forbidden, NotFound, PipelineError, RateLimited, Unauthorised, Unavailable
+from pipeline.errors import BadRequest, Forbidden, NotFound, PipelineError, RateLimited, TooLarge, Unauthorised, Unavailable
 from pipeline.http import retry_after
 from pipeline.load.exchange import Reply
 
@@ -25,6 +25,8 @@ FORBIDDEN = frozenset({1061004, 1061073, 1770032, 970003, 131006, 91403, 1310213
 GONE = frozenset({1061003, 1061007, 1770002, 1770003, 131005, 91402, 1254040, 1254041, 1310214, 1310249, 1069914})
 BUSY = frozenset({1061045, 1770020, 1663, 1061006, 1061001, 1254607, 1254036, 90235})
 """Contention, copies in progress, internal errors and timeouts of the other side: they pass."""
+WRONG = frozenset({90202, 90215, 1061002, 1770001, 1064510, 1064511})
+TOO_LARGE = frozenset({90221, 1770033})
 BAD_PAGE = frozenset({1770022, 1254030, 131002})
 NONE = -1
 """In place of a code where the answer has none."""
@@ -65,30 +67,72 @@ def failure(code: int, reply: Reply, content: Json) -> PipelineError:
     """The error that a code means."""
     if code in RATE or reply.status == 429:
         return limited(reply)
-    if code in EXPIRED:
-        return Unauthorised(f"{SERVICE} does not take the access token ({code})", hint=_SECRET, code="token_expired")
-    if code in REFUSED:
-        return Unauthorised(f"{SERVICE} refuses the app's credentials ({code})", hint=_SECRET)
-    if code in SCOPES:
-        named = scopes(content)
-        what = f": {', '.join(named)}" if named else ""
-        return Forbidden(
-            f"the app lacks a scope{what}",
-            hint="Add it under Permissions & Scopes in the developer console, and publish a version of the app.",
-            code="missing_scope",
-        )
-    if code in FORBIDDEN:
-        return Forbidden(f"{SERVICE} does not let the app read it ({code})", hint="Share it with the app, or with a group that holds the app.")
-    if code in GONE:
-        return NotFound(f"{SERVICE} has no such item ({code})", code="not_found")
-    if code in BAD_PAGE:
-        return BadRequest(f"{SERVICE} does not take the page token ({code})", code="bad_page")
-    if code in BUSY or reply.status >= 500:
-        return Unavailable(f"{SERVICE} failed for a moment ({code or reply.status})", code="server_error")
-    if reply.status in (401, 403, 404, 410):
+    for codes, meaning in _MEANINGS:
+        if code in codes:
+            return meaning(code, content)
+    return _unlisted(code, reply)
+
+
+def _expired(code: int, _content: Json) -> PipelineError:
+    return Unauthorised(f"{SERVICE} does not take the access token ({code})", hint=_SECRET, code="token_expired")
+
+
+def _refused(code: int, _content: Json) -> PipelineError:
+    return Unauthorised(f"{SERVICE} refuses the app's credentials ({code})", hint=_SECRET)
+
+
+def _scope(_code: int, content: Json) -> PipelineError:
+    named = scopes(content)
+    return Forbidden(
+        f"the app lacks a scope{': ' if named else ''}{', '.join(named)}",
+        hint="Add it under Permissions & Scopes in the developer console, and publish a version of the app.",
+        code="missing_scope",
+    )
+
+
+def _forbidden(code: int, _content: Json) -> PipelineError:
+    return Forbidden(f"{SERVICE} does not let the app read it ({code})", hint="Share it with the app, or with a group that holds the app.")
+
+
+def _gone(code: int, _content: Json) -> PipelineError:
+    return NotFound(f"{SERVICE} has no such item ({code})")
+
+
+def _stale(code: int, _content: Json) -> PipelineError:
+    return BadRequest(f"{SERVICE} does not take the page token ({code})", code="bad_page")
+
+
+def _busy(code: int, _content: Json) -> PipelineError:
+    return Unavailable(f"{SERVICE} failed for a moment ({code})", code="server_error")
+
+
+def _wrong(code: int, _content: Json) -> PipelineError:
+    return BadRequest(f"{SERVICE} refused the request ({code})", code="refused")
+
+
+def _large(code: int, _content: Json) -> PipelineError:
+    return TooLarge(f"{SERVICE} has more to say than fits into one answer ({code})", hint="Split it.")
+
+
+_MEANINGS = (
+    (EXPIRED, _expired),
+    (REFUSED, _refused),
+    (SCOPES, _scope),
+    (FORBIDDEN, _forbidden),
+    (GONE, _gone),
+    (BAD_PAGE, _stale),
+    (BUSY, _busy),
+    (WRONG, _wrong),
+    (TOO_LARGE, _large),
+)
+
+
+def _unlisted(code: int, reply: Reply) -> PipelineError:
+    """A code that we do not know may pass, unless the status says that it will not."""
+    if reply.status >= 500 or reply.status in (401, 403, 404, 410):
         return _bare(reply)
     if reply.status >= 400:
-        return BadRequest(f"{SERVICE} refused the request ({code or reply.status})", code="refused")
+        return BadRequest(f"{SERVICE} refused the request ({code})", code="refused")
     if code == NONE:
         return Unavailable(f"{SERVICE} sent an answer without a code", code="malformed_answer")
     return Unavailable(f"{SERVICE} answered with the code {code}, which is in no list of ours", code="unknown_code")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.errors import Forbidden, Gone, NotFound, TooLarge, Unavailable
+from pipeline.errors import BadRequest, Forbidden, Gone, NotFound, TooLarge, Unavailable
 from pipeline.load.feishu.answers import table
 from pipeline.load.feishu.client import FeishuClient
 
@@ -33,7 +33,7 @@ def export(client: FeishuClient, kind: str, token: str, extension: str, *, max_b
         try:
             file = _wait(client, ticket, token)
             return client.bytes("export", f"/drive/v1/export_tasks/file/{file}/download", max_bytes=max_bytes)[0]
-        except NotFound:
+        except (NotFound, BadRequest):
             # Its ten minutes are over, or its ticket is.
             if last:
                 raise Unavailable("Feishu lost an export twice", after=AGAIN_S, code="export_lost") from None

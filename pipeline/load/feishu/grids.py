@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import cast
+from urllib.parse import parse_qs, urlsplit
 
-from pipeline.errors import Forbidden, NotFound, Unchanged
+from pipeline.errors import Forbidden, NotFound, TooLarge, Unchanged
 from pipeline.load.feishu.answers import NOTHING, Json, table, tables
 from pipeline.load.feishu.client import FeishuClient
 
@@ -15,6 +17,9 @@ MOST_CELLS = 2_000_000
 MOST_RECORDS = 200_000
 ATTACHMENT = "17"
 """Type of the fields of a base that hold files."""
+
+RENDERED = MappingProxyType({"valueRenderOption": "FormattedValue", "dateTimeRenderOption": "FormattedString"})
+"""As people see them: otherwise formulas come as they are written, and dates as numbers of days."""
 
 Row = dict[str, object]
 
@@ -56,14 +61,18 @@ def _values(client: FeishuClient, token: str, number: str, described: Json, left
     tall = min(tall, max(1, left // wide))
     step = max(1, CELLS // wide)
     values: list[list[object]] = []
-    for top in range(1, tall + 1, step):
+    top = 1
+    while top <= tall:
         # A range that names its end: an open one gives a hundred columns at most.
         wanted = f"{number}!A{top}:{_column(wide)}{min(tall, top + step - 1)}"
-        answer = client.get(
-            "sheets",
-            f"/sheets/v2/spreadsheets/{token}/values/{wanted}",
-            {"valueRenderOption": "FormattedValue", "dateTimeRenderOption": "FormattedString"},
-        )
+        try:
+            answer = client.get("sheets", f"/sheets/v2/spreadsheets/{token}/values/{wanted}", RENDERED)
+        except TooLarge:
+            if step == 1:
+                raise
+            step = max(1, step // 4)
+            continue
+        top += step
         rows = table(answer.get("valueRange")).get("values")
         values += [cast("list[object]", row) for row in cast("list[object]", rows or []) if isinstance(row, list)]
     return values
@@ -147,6 +156,8 @@ def _attachments(number: str, made: Row) -> Iterator[Attachment]:
                 token = str(file.get("file_token") or "")
                 where = {str(field.get("field_id")): {str(record.get("record_id")): [token]}}
                 extra = orjson.dumps({"bitablePerm": {"tableId": number, "attachments": where}}).decode()
+                # The address that comes with a file names what its download takes.
+                extra = parse_qs(urlsplit(str(file.get("url") or "")).query).get("extra", [extra])[0]
                 if token:
                     yield Attachment((token, str(file.get("name") or "file"), extra))
 
