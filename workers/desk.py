@@ -129,6 +129,8 @@ class Desk:
     def fail(self, item: Item, stage: Stage, error: PipelineError) -> None:
         """Stop one document with a deliberate failure; its neighbours go on."""
         item.setback = verdict.setback(error, item.work, stage, max_attempts=self.tools.max_attempts, max_wait_s=self.tools.max_wait_s)
+        if item.setback.unchanged and item.detail is not None:
+            item.setback = replace(item.setback, again=item.detail.again, revision=item.detail.revision)
 
     def fail_together(self, items: Sequence[Item], stage: Stage, error: PipelineError) -> None:
         """Stop documents by one failure that they share. Those that wait come back at the same time, and so in one full batch again."""

@@ -349,6 +349,20 @@ def test_a_page_that_no_parser_reads_fails_once_and_is_not_fetched_again(bench: 
     assert bench.sync(full=True).indexed == 1
 
 
+def test_what_is_still_to_be_had_is_fetched_again_though_a_listing_of_changes_does_not_name_it(bench: Bench, tmp_path: Path) -> None:
+    shelf = shelf_of(bench, tmp_path, "apples", "pears", "plums")
+    with shelf.edit():
+        shelf.delta, shelf.pending, shelf.fetches = True, ["apples"], {"pears": "unavailable"}
+    assert bench.sync().failed == 1
+    with shelf.edit():
+        shelf.quiet, shelf.pending, shelf.fetches = True, [], {}
+    shelf.forget_calls()
+    run = bench.sync()
+    assert (run.discovered, run.indexed, run.unchanged) == (2, 1, 1) and sorted(shelf.calls("fetch")) == ["fetch apples", "fetch pears"]
+    shelf.forget_calls()
+    assert bench.sync().discovered == 0 and shelf.calls("fetch") == [] and bench.audit() == 3
+
+
 def test_a_page_whose_picture_is_still_missing_is_fetched_again_next_time(bench: Bench, tmp_path: Path) -> None:
     shelf = shelf_of(bench, tmp_path, "apples")
     with shelf.edit():
@@ -356,6 +370,7 @@ def test_a_page_whose_picture_is_still_missing_is_fetched_again_next_time(bench:
     assert bench.sync().indexed == 1
     (view,) = bench.platform.documents("docs").data
     assert view.metadata["assets"] == ["image plan.png pending"]
+    bench.sync()
     with shelf.edit():
         shelf.pending = []
     shelf.forget_calls()

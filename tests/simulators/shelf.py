@@ -79,6 +79,8 @@ class Shelf:
     failed: dict[str, str] = field(default_factory=dict[str, str])
     """Scope → code: these cannot be listed."""
     delta: bool = False
+    quiet: bool = False
+    """A scan lists nothing, as one of changes does when there are none."""
     marks: int = 0
     """A mark after so many items; 0: none."""
     fetches: dict[str, str] = field(default_factory=dict[str, str])
@@ -193,6 +195,7 @@ class Connector:
         self._say(f"scan {json.dumps(checkpoint)}")
         row = self._spec.options.get("row", "")
         items = {key: item for key, item in shelf.items.items() if item["scope"] not in shelf.failed and (not row or item["scope"] == row)}
+        items = {} if shelf.quiet else items
         start = int(str(checkpoint.get("at", 0)))
         for number, (key, item) in enumerate(items.items()):
             self._around.check()

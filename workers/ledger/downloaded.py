@@ -26,8 +26,8 @@ def downloaded(connection: Connection, batch_id: int, advances: Iterable[Advance
 def of_source(setback: Setback, now: float) -> dict[str, object]:
     """Columns that tell what a refusal means for a source's item."""
     values: dict[str, object] = {}
-    if setback.again:
-        values["revision_mark"] = ""
+    if setback.again or setback.revision:
+        values["revision_mark"] = "" if setback.again else setback.revision
     if setback.absence:
         values["absence"] = setback.absence
     if setback.hidden:

@@ -154,6 +154,8 @@ class Setback:
     unchanged: bool = False
     again: bool = False
     """Of a source's item: the next run tries it anew, whatever the change mark says."""
+    revision: str = ""
+    """Of a source's item that is unchanged: its change mark, where the download told another one."""
     absence: str = ""
     """Evidence that the source no longer has it."""
     hidden: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
@@ -24,6 +24,8 @@ FULL_EVERY_S = 86_400.0
 """After so long everything is listed again: what a listing of changes missed is found, and moves are seen."""
 PASSES = 3
 """Times a book is listed again when documents shifted between its pages."""
+MOST_BACK = 20
+"""Pages that are gone back in one listing for the same reason."""
 PREFIX = "yuque:"
 
 
@@ -171,17 +173,11 @@ class Yuque:
         yield ScopeDone(book.namespace, len(listed.seen))
 
     def _pass(self, book: Book, places: Mapping[str, tuple[int, str]], listed: _Pass, progress: Progress, offset: int) -> Iterator[ScanEvent]:
-        while True:
-            rows, listed.total = self._client.documents(book.id, offset)
+        for rows, after, listed.total in _pages(lambda at: self._client.documents(book.id, at), offset, listed.seen):
             for row in rows:
-                key = _key(row)
-                if key not in listed.seen:
-                    listed.seen.add(key)
-                    yield self._event(row, book, places)
-            offset += len(rows)
-            if not rows or offset >= listed.total:
-                return
-            yield replace(progress, offset=offset).mark()
+                yield self._event(row, book, places)
+            if after < listed.total:
+                yield replace(progress, offset=after).mark()
 
     def _changes(self, book: Book, progress: Progress) -> Iterator[ScanEvent]:
         since = stamp(progress.since - OVERLAP_S)
@@ -202,13 +198,8 @@ class Yuque:
         yield ScopeDone(book.namespace, count, delta=True)
 
     def _listed(self, book: Book, *, since: str = "", deleted: bool = False) -> Iterator[Row]:
-        offset = 0
-        while True:
-            rows, total = self._client.documents(book.id, offset, since=since, deleted=deleted)
+        for rows, _, _ in _pages(lambda at: self._client.documents(book.id, at, since=since, deleted=deleted), 0, set()):
             yield from rows
-            offset += len(rows)
-            if not rows or offset >= total:
-                return
 
     def _event(self, row: Row, book: Book, places: Mapping[str, tuple[int, str]]) -> ScanEvent:
         if str(row.get("status", "1")) == "0":
@@ -225,7 +216,7 @@ class Yuque:
         return Listed(
             SourceItem(
                 key=_key(row),
-                revision=str(row.get("content_updated_at") or row.get("updated_at") or ""),
+                revision=_revision(row),
                 title=title,
                 url=f"{self._base_url}/{book.namespace}/{slug}",
                 path="/".join(part for part in (book.name, path, title) if part),
@@ -252,7 +243,9 @@ class Yuque:
         text = data.decode()
         crawled = CrawledDocument(item.url, item.title, text, len(text), datetime.fromtimestamp(self._around.now(), UTC), item.metadata)
         assets = tuple([Asset(name, address, kind, "external") for name, address, kind in body.assets(kept)])
-        return RawDocument(replace(item, media_type=MEDIA_TYPE), data, content_hash(data), MEDIA_TYPE, "utf-8", crawled, assets)
+        # Known from the listing, but for what is fetched again without one.
+        revision = item.revision or _revision(detail)
+        return RawDocument(replace(item, media_type=MEDIA_TYPE, revision=revision), data, content_hash(data), MEDIA_TYPE, "utf-8", crawled, assets)
 
     def probe(self, keys: Sequence[str]) -> Mapping[str, Presence]:
         """One call each: what a listing lacked is asked for before anything is taken for deleted."""
@@ -270,8 +263,33 @@ class Yuque:
         return found
 
 
+def _pages(ask: Callable[[int], tuple[list[Row], int]], offset: int, seen: set[str]) -> Iterator[tuple[list[Row], int, int]]:
+    """(rows that are not in `seen` yet, offset after them, how many there are) of each page; `seen` grows by them.
+
+    Each page begins with the last row of the one before: when it does not, rows were taken out meanwhile and the rest has moved up.
+    """
+    begun, back = False, 0
+    while True:
+        rows, total = ask(offset)
+        if begun and offset and back < MOST_BACK and not (rows and _key(rows[0]) in seen):
+            offset, back = max(0, offset - PAGE), back + 1
+            continue
+        begun = True
+        fresh = [row for row in rows if _key(row) not in seen]
+        seen |= {_key(row) for row in fresh}
+        offset += len(rows)
+        yield fresh, offset, total
+        if len(rows) < 2 or offset >= total:
+            return
+        offset -= 1
+
+
 def _key(row: Row) -> str:
     return f"{PREFIX}{row.get('id')}"
+
+
+def _revision(row: Row) -> str:
+    return str(row.get("content_updated_at") or row.get("updated_at") or "")
 
 
 def _places(contents: Sequence[Row]) -> dict[str, tuple[int, str]]:
