@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.parts import Part, worker
+from tests.servers import Lacking, lacking
 from tests.servers.redis import RedisServer, endless_keys
 from tests.simulators.model_server import ModelServer
 from tests.system import System, fill, until
@@ -19,6 +20,8 @@ from workers.limits import rules
 from workers.views import RunView
 
 DIM = 32
+UNDER_WAY_S = 1.0
+"""Requests that were sent before the first refusal was read arrive so much later on a busy machine."""
 SMALL = "windows:32/0"
 """Many chunks for little text."""
 
@@ -65,13 +68,28 @@ class Site:
         assert (run.failed, run.indexed) == (0, run.discovered)
         with self.system.ledger() as ledger:
             assert ledger.execute("SELECT count(*) FROM attempts WHERE outcome = 'dead'").fetchone() == (0,)
-        self.system.audit()
+        self.system.audit(run.collection)
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as held:
         yield held
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Iterator[Site]:
+    """Two nodes without a limit of ours. Each test has a collection of its own, and leaves the model server well."""
+    try:
+        redis = RedisServer()
+    except Lacking as reason:
+        lacking("Redis", str(reason))
+    redis.start()
+    with ExitStack() as held:
+        held.callback(redis.close)
+        site = held.enter_context(Site(tmp_path_factory.mktemp("pair"), server, redis.url))
+        site.add("second")
+        yield site
 
 
 def busiest(times: list[float], window_s: float) -> int:
@@ -88,19 +106,18 @@ def embeddings(model: ModelServer, status: int | None = None) -> list[float]:
     return [moment for moment, path, said in model.log() if path.endswith("/embeddings") and status in (None, said)]
 
 
-def test_some_refusals_cost_no_more_than_themselves(tmp_path: Path, model: ModelServer, redis_url: str, stack: ExitStack) -> None:
-    site = stack.enter_context(Site(tmp_path / "home", model, redis_url))
-    folder = fill(tmp_path / "docs", 230, paragraphs=12)
-    undisturbed = site.system.finish(site.system.ingest(folder, collection="undisturbed"), 120.0)
+def test_some_refusals_cost_no_more_than_themselves(tmp_path: Path, model: ModelServer, pair: Site) -> None:
+    folder = fill(tmp_path / "docs", 115, paragraphs=12)
+    undisturbed = pair.system.finish(pair.system.ingest(folder, collection="undisturbed"), 120.0)
     least = model.stats()["requests"]
     model.reset()
     model.config(fail_429_rate=0.02, fail_500_rate=0.01)
-    run = site.system.finish(site.system.ingest(folder), 120.0)
+    run = pair.system.finish(pair.system.ingest(folder, collection="refused"), 120.0)
     stats = model.stats()
-    assert stats["embed"] >= 1000 and stats["fail_429"] > 5 and stats["fail_500"] > 2
-    assert stats["requests"] <= 1.05 * least
-    assert site.system.counts(run) == site.system.counts(undisturbed)
-    site.spared(run)
+    assert stats["embed"] >= 500 and stats["fail_429"] > 2 and stats["fail_500"] > 1
+    assert stats["requests"] <= 1.06 * least
+    assert pair.system.counts(run) == pair.system.counts(undisturbed)
+    pair.spared(run)
 
 
 def test_two_nodes_with_one_credential_keep_one_rate(tmp_path: Path, model: ModelServer, redis_url: str, stack: ExitStack) -> None:
@@ -116,22 +133,20 @@ def test_two_nodes_with_one_credential_keep_one_rate(tmp_path: Path, model: Mode
     site.spared(run)
 
 
-def test_a_429_stops_every_node_for_as_long_as_the_server_says(tmp_path: Path, model: ModelServer, redis_url: str, stack: ExitStack) -> None:
-    site = stack.enter_context(Site(tmp_path / "home", model, redis_url))
-    site.add("second")
+def test_a_429_stops_every_node_for_as_long_as_the_server_says(tmp_path: Path, model: ModelServer, pair: Site) -> None:
     model.config(latency_ms=20)
-    run = site.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12))
+    run = pair.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12), collection="stopped")
     until(lambda: len(embeddings(model)) > 20, 30.0, "both are at work")
-    model.config(status=429, retry_after="2")
-    until(lambda: len({round(moment) for moment in embeddings(model, 429)}) > 2, 30.0, "it has said so three times")
+    model.config(status=429, retry_after="3")
+    until(lambda: len({round(moment) for moment in embeddings(model, 429)}) > 2, 60.0, "it has said so three times")
     model.config(status=0, retry_after="")
-    run = site.system.finish(run, 60.0)
+    run = pair.system.finish(run, 60.0)
     refused = sorted(embeddings(model, 429))
     first = refused[0]
-    assert not [moment for moment in refused if first + 0.25 < moment < first + 2.0], "those under way came, then nobody"
-    assert len([moment for moment in refused if moment > first + 0.25]) <= 4, "afterwards one asked for all"
-    assert not site.system.rows("SELECT 1 FROM documents WHERE attempts > 0")
-    site.spared(run)
+    assert not [moment for moment in refused if first + UNDER_WAY_S < moment < first + 3.0], "those under way came, then nobody"
+    assert len([moment for moment in refused if moment > first + UNDER_WAY_S]) <= 4, "afterwards one asked for all"
+    assert not pair.system.rows("SELECT 1 FROM documents WHERE attempts > 0")
+    pair.spared(run)
 
 
 def test_no_more_requests_are_in_flight_than_there_are_slots(tmp_path: Path, model: ModelServer, redis_url: str, stack: ExitStack) -> None:
@@ -161,24 +176,20 @@ def test_the_slots_of_a_killed_node_are_free_within_their_lease(
     assert run.failed == 0
 
 
-def test_a_server_that_fails_is_left_alone_and_asked_again_within_seconds(
-    tmp_path: Path, model: ModelServer, redis_url: str, stack: ExitStack
-) -> None:
-    site = stack.enter_context(Site(tmp_path / "home", model, redis_url))
-    site.add("second")
+def test_a_server_that_fails_is_left_alone_and_asked_again_within_seconds(tmp_path: Path, model: ModelServer, pair: Site) -> None:
     model.config(latency_ms=10, status=500)
-    run = site.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12))
+    run = pair.system.ingest(fill(tmp_path / "docs", 30, paragraphs=12), collection="failing")
     first = until(lambda: embeddings(model), 30.0, "it is asked")[0]
     shown = 'dujiang_breaker_open{dependency="embedder.qwen"} 1'
-    until(lambda: shown in site.system.platform.metrics(), 20.0, "it is said to be left alone")
+    until(lambda: shown in pair.system.platform.metrics(), 20.0, "it is said to be left alone")
     until(lambda: [moment for moment in embeddings(model) if moment > first + 5.0], 30.0, "it is asked now and then")
     model.config(status=0)
     failed = sorted(embeddings(model, 500))
-    assert len([moment for moment in failed if moment > first + 1.0]) <= 5, "by one probe after 1, 2, 4, 5 … seconds"
-    well = until(lambda: embeddings(model, 200), 15.0, "it is asked again")
+    assert len([moment for moment in failed if moment > first + UNDER_WAY_S]) <= 5, "by one probe after 1, 2, 4, 5 … seconds"
+    well = until(lambda: embeddings(model, 200), 30.0, "it is asked again")
     assert min(well) - max(failed) < rules.COOL_MOST_S + 3.0
-    site.spared(site.system.finish(run, 60.0))
-    assert not site.system.rows("SELECT 1 FROM documents WHERE attempts > 0")
+    pair.spared(pair.system.finish(run, 60.0))
+    assert not pair.system.rows("SELECT 1 FROM documents WHERE attempts > 0")
 
 
 def test_losing_redis_contents_in_mid_run_loses_nothing(tmp_path: Path, model: ModelServer, redis_server: RedisServer, stack: ExitStack) -> None:
