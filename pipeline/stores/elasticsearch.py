@@ -21,6 +21,7 @@ from pipeline.highlight import highlight
 from pipeline.parse import packed
 from pipeline.protocols import NO_FENCE, Limiter, WriteOutcome
 from pipeline.stores import elasticsearch_bulk as bulk
+from pipeline.stores import elasticsearch_expunge as expunging
 from pipeline.stores import elasticsearch_mapping as mapping
 from pipeline.stores import elasticsearch_query as queries
 from pipeline.stores import elasticsearch_rows as rows
@@ -239,16 +240,13 @@ class ElasticsearchStore:
         return sorted(alias for alias in found if not alias.endswith("-documents"))
 
     def expunge(self, collection: str) -> None:
-        """Merge away what was deleted, in every segment that holds any of it, and empty the transaction log. Unknown names are no error."""
+        """See `elasticsearch_expunge`. Unknown names are no error."""
         self._check_writer()
         name = mapping.check_name(collection)
         both = f"{name},{name}-documents"
         try:
             self._dimension(name)
-            # by default a segment is left alone while a tenth of it is deleted
-            self._client.call("PUT", f"/{both}/_settings", {"index.merge.policy.expunge_deletes_allowed": 0})
-            self._client.call("POST", f"/{both}/_refresh")
-            self._client.call("POST", f"/{both}/_forcemerge", params={"only_expunge_deletes": "true", "flush": "true"})
+            expunging.expunge(self._client, both)
         except NotFound:
             return
 

@@ -11,7 +11,10 @@ from sqlalchemy import insert, select, update
 from pipeline.contracts import CollectionSpec, Question
 from pipeline.errors import Conflict, NotFound, Unavailable
 from pipeline.identity import index_name
-from tests.system import settings_for
+from pipeline.stores import elasticsearch_expunge
+from tests.deleted import MARKER as MARKED
+from tests.deleted import Begun
+from tests.system import settings_for, until
 from workers import deleting, erasing, feeder, stages, withdrawal
 from workers import generations as building
 from workers.dispatch import Platform, open_platform
@@ -25,10 +28,20 @@ MARKER = "quagga-orchid-cipher"
 PARTS = {"embedded": (), "servers": ("postgres_database", "elasticsearch_url")}
 
 
+@pytest.fixture(scope="module")
+def begun(elasticsearch_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+    made = Begun(elasticsearch_url, tmp_path_factory.mktemp("begun"))
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=sorted(PARTS))
-def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
-    """SQLite and the embedded store, or PostgreSQL and Elasticsearch."""
+def platform(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    """SQLite and the embedded store, or PostgreSQL and Elasticsearch, whose files take half a minute to forget: here they forget at once."""
     names = PARTS[request.param]
+    if names:
+        request.getfixturevalue("begun")
+        monkeypatch.setattr(elasticsearch_expunge, "kept", lambda copy: False)
     given = dict(zip(("ledger_url", "store_url"), (request.getfixturevalue(name) for name in names), strict=False))
     with open_platform(settings_for(tmp_path / "home", **given)) as opened:
         yield opened
@@ -273,3 +286,11 @@ def test_what_the_ledger_says_of_a_deleted_document_is_gone_and_the_rest_stays(p
     assert platform.remember("default/local", "POST /ask", "2", "h") is not None
     gone = platform.remember("default/local", "POST /ask", "1", "h")
     assert gone is not None and gone[0] == 410
+
+
+def test_the_files_of_elasticsearch_are_said_to_hold_a_deleted_document_until_they_do_not(begun: Begun) -> None:
+    assert any(line.endswith(MARKED) for line in begun.before)
+    assert begun.said == (erasing.SAID[outstanding.INDEX],)
+    until(lambda: erasing.erase(begun.platform.runtime) == (), 90.0, "the files hold nothing of it")
+    assert begun.holding() == []
+    assert begun.platform.audit("secrets").ok

@@ -50,11 +50,15 @@ def debian() -> Path:
 
 
 class RedisServer:
-    """One server. Whatever stops it loses its data, and `restart` keeps its port, as a wiped Redis in production would."""
+    """One server. Whatever stops it loses its data, and `restart` keeps its port, as a wiped Redis in production would.
 
-    def __init__(self, path: Path | None = None) -> None:
+    With `keeps` it writes a log and snapshots into its folder, for who wants to look at them.
+    """
+
+    def __init__(self, path: Path | None = None, *, keeps: bool = False) -> None:
         self._program = path or program()
-        self._folder = Path(tempfile.mkdtemp(prefix="dujiang-redis-"))
+        self._keeps = keeps
+        self.folder = Path(tempfile.mkdtemp(prefix="dujiang-redis-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
@@ -76,16 +80,32 @@ class RedisServer:
 
     def start(self) -> None:
         """Start, and wait until it answers. Raises RuntimeError with its output."""
-        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no", "--dir", str(self._folder)]
-        with open(self._folder / "log", "ab") as log:
+        options = [
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--save",
+            "",
+            "--appendonly",
+            "yes" if self._keeps else "no",
+            "--dir",
+            str(self.folder),
+        ]
+        with open(self.folder / "log", "ab") as said:
             self._process = subprocess.Popen(
-                [str(self._program), *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_die_with_parent
+                [str(self._program), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + START_S
         with self.client() as client:
             while not _answers(client):
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the Redis-compatible server did not start:\n{(self._folder / 'log').read_text(errors='replace')}")
+                    raise RuntimeError(f"the Redis-compatible server did not start:\n{(self.folder / 'log').read_text(errors='replace')}")
                 time.sleep(0.02)
 
     def kill(self) -> None:
@@ -108,7 +128,7 @@ class RedisServer:
     def close(self) -> None:
         """End it, and remove its folder."""
         self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def endless_keys(client: redis.Redis) -> set[str]:
