@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, exists, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers.ledger.schema import documents, run_items, runs
+
+_PENDING = run_items.c.outcome == "pending"
+_WAITING = select(run_items.c.run_id).where(run_items.c.document_id.in_(bindparam("ids", expanding=True)), _PENDING).distinct()
+_ENDED = (
+    update(run_items)
+    .where(run_items.c.document_id == bindparam("d"), _PENDING)
+    .values(outcome=bindparam("o"), chunks=bindparam("n"), detail=bindparam("t"))
+)
+_INDEXED = _ENDED.values(stage=Stage.INDEX.value)
+_OVER = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("run"),
+        runs.c.finished_at.is_(None),
+        runs.c.scan != "open",
+        ~exists().where(run_items.c.run_id == bindparam("run"), _PENDING),
+    )
+    .values(
+        finished_at=bindparam("now"),
+        status=case((runs.c.status == "cancelling", "cancelled"), (runs.c.scan == "incomplete", "failed"), else_="done"),
+    )
+)
 
 
 def open_run(
@@ -46,18 +67,15 @@ def settle(connection: Connection, outcomes: Sequence[tuple[str, str, int, str]]
     if not outcomes:
         return
     ids = [outcome[0] for outcome in outcomes]
-    waiting = select(run_items.c.run_id).where(run_items.c.document_id.in_(ids), run_items.c.outcome == "pending").distinct()
-    touched = list(connection.scalars(waiting))
-    ended = update(run_items).where(run_items.c.document_id == bindparam("d"), run_items.c.outcome == "pending")
-    values: dict[str, ColumnElement[Any]] = {"outcome": bindparam("o"), "chunks": bindparam("n"), "detail": bindparam("t")}
+    touched = list(connection.scalars(_WAITING, {"ids": ids}))
     whole: list[dict[str, object]] = []
     others: list[dict[str, object]] = []
     for document, outcome, chunks, detail in outcomes:
         (whole if outcome == "indexed" else others).append({"d": document, "o": outcome, "n": chunks, "t": detail})
     if whole:
-        connection.execute(ended.values(**values, stage=Stage.INDEX.value), whole)
+        connection.execute(_INDEXED, whole)
     if others:
-        connection.execute(ended.values(**values, stage=where_it_stands()), others)
+        connection.execute(_ENDED.values(stage=where_it_stands()), others)
     finish(connection, touched, now)
 
 
@@ -69,15 +87,4 @@ def where_it_stands() -> ColumnElement[str]:
 def finish(connection: Connection, run_ids: Sequence[int], now: float) -> None:
     """End those of the runs whose listing is complete and that wait for no document any more."""
     for run_id in run_ids:
-        pending = exists().where(run_items.c.run_id == run_id, run_items.c.outcome == "pending")
-        connection.execute(
-            update(runs)
-            .where(runs.c.id == run_id, runs.c.finished_at.is_(None), runs.c.scan != "open", ~pending)
-            .values(finished_at=now, status=_final())
-        )
-
-
-def _final() -> object:
-    from sqlalchemy import case
-
-    return case((runs.c.status == "cancelling", "cancelled"), (runs.c.scan == "incomplete", "failed"), else_="done")
+        connection.execute(_OVER, {"run": run_id, "now": now})

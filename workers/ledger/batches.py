@@ -19,6 +19,53 @@ from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, R
 
 CODE_VERSION = "0.1.0"
 
+# Statements of every batch are built once: putting one together costs SQLAlchemy as much as SQLite takes to run it.
+_MINE = and_(batches.c.id == bindparam("batch"), batches.c.token == bindparam("lease"))
+_CLAIM = (
+    update(batches)
+    .where(_MINE, batches.c.status == "queued")
+    .values(status="leased", owner=bindparam("claimer"), lease_until=bindparam("until"), deadline=bindparam("latest"))
+    .returning(batches.c.collection_id, batches.c.stages, batches.c.lane)
+)
+_STILL = select(batches.c.id).where(_MINE, batches.c.status == "leased")
+_CLOSE = (
+    update(batches)
+    .where(_MINE, batches.c.status == "leased")
+    .values(status="done", finished_at=bindparam("now"), seconds=bindparam("took"), members=bindparam("ids"))
+)
+_NEW = insert(batches).values(status="queued", token=1).returning(batches.c.id)
+_HANGING = select(documents.c.id).where(documents.c.batch_id == bindparam("batch"))
+_LOCKED = _HANGING.order_by(documents.c.id).with_for_update()
+_COLLECTION = select(collections).where(collections.c.id == bindparam("collection"))
+_ANSWERS_ANEW = (
+    update(collections)
+    .where(collections.c.id == bindparam("collection"), collections.c.generation == bindparam("answering"))
+    .values(revision=collections.c.revision + 1)
+)
+_DONE = (
+    update(documents)
+    .values(
+        status="done",
+        batch_id=None,
+        live_version=documents.c.version,
+        live_hash=documents.c.source_hash,
+        live_fingerprint=documents.c.fingerprint,
+        live_chunks=documents.c.chunks,
+        attempts=0,
+        waits=0,
+        lost=0,
+        waiting_since=None,
+        error_stage="",
+        error_code="",
+        error_detail="",
+        error_hint="",
+        error_trace="",
+        hidden_at=None,
+        updated_at=bindparam("now"),
+    )
+    .returning(documents.c.id, documents.c.chunks)
+)
+
 _WORK = (
     documents.c.id,
     documents.c.key,
@@ -47,6 +94,7 @@ _WORK = (
     documents.c.revision_mark,
     documents.c.waiting_since,
 )
+_HELD_WORK = select(*_WORK).where(documents.c.batch_id == bindparam("batch")).order_by(documents.c.id)
 
 
 def collection_row(row: Row[*tuple[Any, ...]]) -> CollectionRow:
@@ -75,19 +123,15 @@ def claim(db: Database, batch_id: int, token: int, owner: str, *, lease_s: float
     """
     with db.write() as connection:
         now = db.now(connection)
-        row = connection.execute(
-            update(batches)
-            .where(batches.c.id == batch_id, batches.c.token == token, batches.c.status == "queued")
-            .values(status="leased", owner=owner, lease_until=now + lease_s, deadline=now + deadline_s)
-            .returning(batches.c.collection_id, batches.c.stages, batches.c.lane)
-        ).first()
+        given = {"batch": batch_id, "lease": token, "claimer": owner, "until": now + lease_s, "latest": now + deadline_s}
+        row = connection.execute(_CLAIM, given).first()
         if row is None:
             return None
-        found = connection.execute(select(*_WORK).where(documents.c.batch_id == batch_id).order_by(documents.c.id)).all()
+        found = connection.execute(_HELD_WORK, {"batch": batch_id}).all()
         if not found:
             _close(connection, batch_id, "done", now)
             return None
-        collection = connection.execute(select(collections).where(collections.c.id == row.collection_id)).one()
+        collection = connection.execute(_COLLECTION, {"collection": row.collection_id}).one()
     return Batch(batch_id, token, owner, Lane(row.lane), stages_of(row.stages), collection_row(collection), tuple(_work(item) for item in found))
 
 
@@ -106,10 +150,9 @@ def renew(db: Database, batch_id: int, token: int, *, lease_s: float) -> bool:
 def held(db: Database, batch: Batch) -> frozenset[str]:
     """Documents that still belong to this lease: not cancelled, deleted or superseded meanwhile."""
     with db.read() as connection:
-        alive = connection.scalar(select(batches.c.id).where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased"))
-        if alive is None:
+        if connection.scalar(_STILL, {"batch": batch.id, "lease": batch.token}) is None:
             return frozenset()
-        return frozenset(connection.scalars(select(documents.c.id).where(documents.c.batch_id == batch.id)))
+        return frozenset(connection.scalars(_HANGING, {"batch": batch.id}))
 
 
 def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
@@ -119,15 +162,12 @@ def commit(db: Database, batch: Batch, outcome: Outcome) -> list[Issue] | None:
     """
     with db.write() as connection:
         now = db.now(connection)
-        taken = connection.execute(
-            update(batches)
-            .where(batches.c.id == batch.id, batches.c.token == batch.token, batches.c.status == "leased")
-            .values(status="done", finished_at=now, seconds=outcome.seconds, members=members(work.document_id for work in batch.documents))
-        )
+        ids = members(work.document_id for work in batch.documents)
+        taken = connection.execute(_CLOSE, {"batch": batch.id, "lease": batch.token, "now": now, "took": outcome.seconds, "ids": ids})
         if taken.rowcount != 1:
             return None
         # Of a document that was taken from this batch meanwhile, by a deletion or by another generation, nothing is kept.
-        mine = set(connection.scalars(select(documents.c.id).where(documents.c.batch_id == batch.id).order_by(documents.c.id).with_for_update()))
+        mine = set(connection.scalars(_LOCKED, {"batch": batch.id}))
         write_refs(connection, [ref for ref in outcome.refs if ref.document_id in mine], now)
         _write_usage(connection, batch, outcome, now)
         if outcome.dimension is not None and batch.collection.dimension is None:
@@ -226,57 +266,28 @@ def new_batch(
 ) -> Issue:
     """Insert a queued batch; whoever calls attaches documents to it in the same transaction."""
     queue = queues.home(stages, lane)
-    result = connection.execute(
-        insert(batches)
-        .values(
-            tenant=tenant,
-            collection_id=collection_id,
-            stages=",".join(stages),
-            lane=lane.value,
-            queue=queue,
-            status="queued",
-            token=1,
-            created_at=now,
-            size=size,
-            chunks=chunks,
-        )
-        .returning(batches.c.id)
-    )
+    given = {
+        "tenant": tenant,
+        "collection_id": collection_id,
+        "stages": ",".join(stages),
+        "lane": lane.value,
+        "queue": queue,
+        "created_at": now,
+        "size": size,
+        "chunks": chunks,
+    }
+    result = connection.execute(_NEW, given)
     return Issue(int(result.scalar_one()), 1, stages[0], queue)
 
 
 def _finish(connection: Connection, batch: Batch, mine: ColumnElement[bool], remarks: Mapping[str, str], now: float) -> None:
-    same = and_(collections.c.id == batch.collection.id, collections.c.generation == batch.collection.generation)
-    answering = connection.execute(update(collections).where(same).values(revision=collections.c.revision + 1))
+    answering = connection.execute(_ANSWERS_ANEW, {"collection": batch.collection.id, "answering": batch.collection.generation})
     if answering.rowcount != 1:
         # Another generation answers by now: what was cut and embedded for the earlier one begins again.
         again = {"stage": Stage.CHUNK.value, "status": "ready", "batch_id": None, "next_at": 0.0, "updated_at": now}
         connection.execute(update(documents).where(mine).values(**again))
         return
-    done = connection.execute(
-        update(documents)
-        .where(mine)
-        .values(
-            status="done",
-            batch_id=None,
-            live_version=documents.c.version,
-            live_hash=documents.c.source_hash,
-            live_fingerprint=documents.c.fingerprint,
-            live_chunks=documents.c.chunks,
-            attempts=0,
-            waits=0,
-            lost=0,
-            waiting_since=None,
-            error_stage="",
-            error_code="",
-            error_detail="",
-            error_hint="",
-            error_trace="",
-            hidden_at=None,
-            updated_at=now,
-        )
-        .returning(documents.c.id, documents.c.chunks)
-    ).all()
+    done = connection.execute(_DONE.where(mine), {"now": now}).all()
     balance.settle(connection, [(row.id, "indexed", row.chunks, remarks.get(row.id, "")) for row in done], now)
 
 

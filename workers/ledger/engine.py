@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, extract, func, inspect, select
+from sqlalchemy import Connection, Engine, Executable, Table, bindparam, create_engine, event, extract, func, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -93,13 +94,17 @@ class Database:
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
     """Insert rows, or replace those with the same primary key, in one statement for all."""
-    if not rows:
-        return
-    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = make(table)
+    if rows:
+        connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0])), list(rows))
+
+
+@functools.cache
+def _upsert(dialect: str, table: Table, columns: tuple[str, ...]) -> Executable:
+    statement = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
     keys = [column.name for column in table.primary_key]
-    rest = {name: statement.excluded[name] for name in rows[0] if name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=rest), list(rows))
+    rest = {name: statement.excluded[name] for name in columns if name not in keys}
+    # The columns are named, since rows come only with the execution.
+    return statement.values({name: bindparam(name) for name in columns}).on_conflict_do_update(index_elements=keys, set_=rest)
 
 
 def open_engine(url: str) -> Engine:

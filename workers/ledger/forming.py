@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, func, insert, select, update
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
@@ -20,6 +20,25 @@ from workers.ledger.work import Issue
 LINGER_S = 3.0
 """How long chunks may wait for company before a request is sent that is not full."""
 ROUTES = ("fused", "staged")
+
+# Built once, since they run with every turn.
+_ACTIVE = and_(runs.c.finished_at.is_(None), runs.c.status.in_(("queued", "running")), ~control.held_back())
+_GROUPS = select(runs.c.id, runs.c.tenant, runs.c.collection_id).where(_ACTIVE, runs.c.lane == bindparam("of")).order_by(runs.c.id)
+_PICK = (
+    select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at)
+    .where(documents.c.run_id == bindparam("run"), documents.c.stage == bindparam("at"), WAITING, documents.c.next_at <= bindparam("now"))
+    .order_by(documents.c.id)
+    .limit(bindparam("most"))
+)
+_ANYTHING = (
+    select(documents.c.id).join(runs, runs.c.id == documents.c.run_id).where(_ACTIVE, WAITING, documents.c.next_at <= bindparam("now")).limit(1)
+)
+_ATTACH = (
+    update(documents)
+    .where(documents.c.id.in_(bindparam("ids", expanding=True)))
+    .values(status="queued", batch_id=bindparam("batch"), updated_at=bindparam("now"))
+)
+_BEGUN = update(runs).where(runs.c.id == bindparam("run"), runs.c.status == "queued").values(status="running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +93,7 @@ def _locked(connection: Connection, db: Database, wait: bool) -> bool:
 
 def groups(connection: Connection, lane: Lane) -> list[Group]:
     """Runs of a lane that something may be formed of, oldest first."""
-    rows = connection.execute(
-        select(runs.c.id, runs.c.tenant, runs.c.collection_id)
-        .where(runs.c.finished_at.is_(None), runs.c.lane == lane.value, runs.c.status.in_(("queued", "running")), ~control.held_back())
-        .order_by(runs.c.id)
-    )
-    return [Group(row.id, row.tenant, row.collection_id) for row in rows]
+    return [Group(row.id, row.tenant, row.collection_id) for row in connection.execute(_GROUPS, {"of": lane.value})]
 
 
 def _stage(
@@ -114,10 +128,8 @@ def _stage(
         queue = queues.home(stages, lane)
         chunks = sum(row.chunks for row in rows)
         issue = new_batch(connection, group.tenant, group.collection_id, stages, lane, size=len(rows), chunks=chunks, now=now)
-        connection.execute(
-            update(documents).where(documents.c.id.in_([row.id for row in rows])).values(status="queued", batch_id=issue.batch_id, updated_at=now)
-        )
-        connection.execute(update(runs).where(runs.c.id == group.run_id, runs.c.status == "queued").values(status="running"))
+        connection.execute(_ATTACH, {"ids": [row.id for row in rows], "batch": issue.batch_id, "now": now})
+        connection.execute(_BEGUN, {"run": group.run_id})
         opened[queue] = opened.get(queue, 0) + 1
         line.served(group, chunks if stage is Stage.EMBED and chunks else len(rows))
         issues.append(issue)
@@ -159,12 +171,9 @@ def shares(connection: Connection) -> dict[str, Share]:
 
 def _pick(connection: Connection, group: Group, stage: Stage, routes: list[str], limits: queues.Bounds, now: float) -> list[Row[*tuple[Any, ...]]]:
     """Documents of one route that fit into one batch together; the first always fits."""
-    query = select(documents.c.id, documents.c.size, documents.c.chunks, documents.c.route, documents.c.updated_at).where(
-        documents.c.run_id == group.run_id, documents.c.stage == stage.value, WAITING, documents.c.next_at <= now
-    )
-    if len(routes) < len(ROUTES):
-        query = query.where(documents.c.route.in_(routes))
-    found = connection.execute(query.order_by(documents.c.id).limit(limits.documents + 64)).all()
+    query = _PICK if len(routes) == len(ROUTES) else _PICK.where(documents.c.route.in_(routes))
+    given = {"run": group.run_id, "at": stage.value, "now": now, "most": limits.documents + 64}
+    found = connection.execute(query, given).all()
     return list(_fill((row for row in found if row.route == found[0].route), limits))
 
 
@@ -200,10 +209,4 @@ def anything_waits(db: Database) -> bool:
     """A cheap look, without the write lock: is there a document that could go into a batch now?"""
     with db.read() as connection:
         now = db.now(connection)
-        found = connection.scalar(
-            select(documents.c.id)
-            .join(runs, runs.c.id == documents.c.run_id)
-            .where(runs.c.finished_at.is_(None), runs.c.status.in_(("queued", "running")), ~control.held_back(), WAITING, documents.c.next_at <= now)
-            .limit(1)
-        )
-    return found is not None
+        return connection.scalar(_ANYTHING, {"now": now}) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, exists, func, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, func, select, update
 
 from pipeline.contracts import Stage
 from workers.ledger.engine import Database
@@ -31,15 +31,19 @@ _REF = (
     artifact_refs.c.start,
     artifact_refs.c.length,
 )
+_PRESENT = and_(documents.c.id == artifact_refs.c.document_id, documents.c.version == artifact_refs.c.version)
+_OF_BATCH = (
+    select(*_REF)
+    .join(documents, _PRESENT)
+    .where(documents.c.batch_id == bindparam("batch"), artifact_refs.c.stage.in_(bindparam("stages", expanding=True)))
+)
 _STAGES: Mapping[str, Stage] = {stage.value: stage for stage in Stage}
 
 
 def of_batch(db: Database, batch_id: int, stages: Sequence[Stage]) -> dict[tuple[Stage, str], Ref]:
     """(stage, document id) → output of one of `stages`, for the present version of every document that hangs on a batch."""
-    same = and_(documents.c.id == artifact_refs.c.document_id, documents.c.version == artifact_refs.c.version)
     with db.read() as connection:
-        query = select(*_REF).join(documents, same).where(documents.c.batch_id == batch_id, artifact_refs.c.stage.in_([s.value for s in stages]))
-        rows = connection.execute(query).all()
+        rows = connection.execute(_OF_BATCH, {"batch": batch_id, "stages": [stage.value for stage in stages]}).all()
     found = (Ref(document, version, _STAGES[stage], *rest) for document, version, stage, *rest in rows)
     return {(ref.stage, ref.document_id): ref for ref in found}
 
