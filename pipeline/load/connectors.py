@@ -45,6 +45,25 @@ KINDS: Mapping[str, SourceKind] = MappingProxyType(
             ),
             events=True,
         ),
+        "web": SourceKind(
+            "web",
+            "Pages of web sites, crawled politely.",
+            "pipeline.load.web.connector:create",
+            (
+                SourceOption(
+                    "entry_url", "First page of the site; its folder and all below belong to it. Several with commas.", required=True, scope=True
+                ),
+                SourceOption("max_pages", "Most pages (2000)."),
+                SourceOption("scope", "What belongs to it besides: /path, host, host/path or *.host, separated by commas.", scope=True),
+                SourceOption("exclude", "What does not, in the same form.", scope=True),
+                SourceOption("sitemap", "Address of a sitemap, or none; by default what robots.txt names."),
+                SourceOption("delay_s", "Least seconds between two requests to a host (0.5); its crawl delay counts, too."),
+                SourceOption("max_depth", "Most links from the entry (30)."),
+                SourceOption("user_agent", "What the site is told of us; robots.txt goes by it (dujiang)."),
+                SourceOption("authorization", "Authorization header for the entry's own host.", secret=True),
+                SourceOption("cookie", "Cookie header for the entry's own host.", secret=True),
+            ),
+        ),
         "yuque": SourceKind(
             "yuque",
             "Books of a Yuque (语雀) user or team.",

@@ -22,6 +22,7 @@ from pipeline.protocols import Connector
 from tests.simulators import feishu
 from tests.simulators.feishu_blocks import text
 from tests.simulators.shelf import filled
+from tests.simulators.web import Web
 from tests.simulators.yuque import TOKEN, Yuque
 from tests.sourced import Bench, plugged
 from tests.system import fill
@@ -36,6 +37,7 @@ class Around:
         self.stopped = False
         self.time = 1_800_000_000.0
         self._values: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
 
     def now(self) -> float:
         return self.time
@@ -60,6 +62,12 @@ class Around:
         if self._values.get(name, stale) == stale:
             self._values[name] = make()[0]
         return self._values[name]
+
+    def remembered(self) -> Iterator[tuple[str, str]]:
+        return iter(list(self._notes.items()))
+
+    def remember(self, notes: Mapping[str, str | None]) -> None:
+        self._notes = {name: text for name, text in {**self._notes, **notes}.items() if text is not None}
 
 
 @pytest.fixture
@@ -102,6 +110,16 @@ def source_feishu() -> Iterator[Mapping[str, str]]:
         }
 
 
+@pytest.fixture
+def source_web() -> Iterator[Mapping[str, str]]:
+    with Web() as simulator:
+        site = simulator.site()
+        site.write("/docs/", "Stations", "All stations.", links=[f"/docs/{number}" for number in range(1, 30)])
+        for number in range(1, 30):
+            site.write(f"/docs/{number}", f"Page {number}", f"Text of page {number}.")
+        yield {"entry_url": simulator.address(path="/docs/"), "delay_s": "0"}
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -116,6 +134,7 @@ def make(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         kind,
         {name: value for name, value in given.items() if name not in secret},
         {name: value for name, value in given.items() if name in secret},
+        private=("127.0.0.1",),
     )
     with plugged(monkeypatch):
         yield lambda around: connectors.create(spec, around)

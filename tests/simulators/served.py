@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import parse_qsl
@@ -177,6 +177,7 @@ class Around:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._blocked: dict[str, float] = {}
         self._shared: dict[str, tuple[str, float]] = {}
+        self.notes: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def now(self) -> float:
@@ -224,3 +225,9 @@ class Around:
             value, life = make()
             self._shared[name] = (value, self.now() + life)
             return value
+
+    def remembered(self) -> Iterator[tuple[str, str]]:
+        return iter(list(self.notes.items()))
+
+    def remember(self, notes: Mapping[str, str | None]) -> None:
+        self.notes = {name: text for name, text in {**self.notes, **notes}.items() if text is not None}

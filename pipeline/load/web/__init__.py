@@ -1,0 +1,1 @@
+"""Web sites: crawled politely, followed from one sync to the next."""
