@@ -17,7 +17,7 @@ STARTED := api.app, api.serve, celery.apps.worker, celery.concurrency.prefork, c
 
 help:
 	@echo "make setup   virtual environment with pinned packages"
-	@echo "make demo    ingest the sample documents and ask three questions"
+	@echo "make demo    ingest the sample documents and ask three questions; SOURCE=feishu or yuque follows a simulated one"
 	@echo "make test    the whole test suite"
 	@echo "make check   style, types, import rules, house rules"
 	@echo "make up      start everything on this machine; make down stops it"
@@ -42,7 +42,7 @@ setup: .venv/.installed
 	@touch $@
 
 demo: .venv/.installed
-	@$(BIN)/python -m api.demo
+	@$(BIN)/python -m $(if $(SOURCE),tests.simulators.demo $(SOURCE),api.demo)
 
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -q

@@ -30,14 +30,15 @@ def main() -> None:
     stays = sys.stdout.isatty()
     if stays:
         settings = _up(settings)
-    _verb("ingest", str(SAMPLES), "-c", COLLECTION)
+    verb("ingest", str(SAMPLES), "-c", COLLECTION)
     for question in QUESTIONS:
-        _verb("ask", question, "-c", COLLECTION)
+        verb("ask", question, "-c", COLLECTION)
     if stays:
         _addresses(settings)
 
 
-def _verb(*arguments: str) -> None:
+def verb(*arguments: str) -> None:
+    """Print a command line and run it. Ends the program when it fails."""
     shown = " ".join(_quoted(argument) for argument in arguments)
     click.echo(f"\n{click.style(f'$ dujiang {shown}', bold=True)}")
     code = _run(arguments)

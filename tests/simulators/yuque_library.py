@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.simulators.demonstrations import Demonstration
+from tests.simulators.served import Clock
+
 if TYPE_CHECKING:
     from tests.simulators.yuque import Yuque
 
@@ -27,6 +30,35 @@ def fill(simulator: Yuque) -> None:
     simulator.book(102, "历史洪水", "floods")
     simulator.write(102, 21, "1998年洪水", "# 1998年洪水\n\n8月21日凌晨四点，石桥站水位7.84米，为建站以来最高。")
     simulator.write(102, 22, "2016年洪水", "# 2016年洪水\n\n7月2日，南湾站水位6.91米。")
+    simulator.write(
+        102, 23, "Flood marks", "# Flood marks\n\nThe mark of the flood of 1954 is cut into the third pier of the bridge, 8.10 metres above zero."
+    )
+
+
+def _make() -> Yuque:
+    from tests.simulators.yuque import Yuque
+
+    made = Yuque(Clock(real=True))
+    fill(made)
+    return made
+
+
+def _change(simulator: Yuque) -> str:
+    with simulator.lock:
+        simulator.write(101, 1, "交接班", "# 交接班\n\n交班时必须当面核对水位、雨量和闸门开度，三项都签字后才算完成。\n\n夜班从二十二点到次日六点。")
+        simulator.delete(102, 22)
+    return "somebody changes the page 交接班 (the night shift now begins at 22:00) and deletes the page 2016年洪水."
+
+
+DEMONSTRATION = Demonstration(
+    "Yuque (语雀) as a simulator plays it: two books of a gauging station, with a sheet, a data table and a board.",
+    _make,
+    lambda simulator: {"base_url": simulator.url, "user_id": simulator.login},
+    lambda simulator: {"token": ("YUQUE_TOKEN", simulator.token)},
+    ("1998年洪水时石桥站的最高水位是多少？", "Where is the mark of the flood of 1954?"),
+    _change,
+    "夜班从几点到几点？",
+)
 
 
 def record(values: list[Any]) -> dict[str, Any]:

@@ -384,4 +384,4 @@ def test_every_document_of_the_small_library_has_a_text(yuque: Yuque, around: Ar
     library(yuque)
     made = connector(yuque, around)
     texts = {item.title: text_of(made, item) for item in items(scan(made)).values()}
-    assert len(texts) == 7 and "石桥 | 6.20 | 7.00" in texts["警戒水位"] and "雷达水位计 | 完好 | 2026-03-01" in texts["仪器台账"]
+    assert len(texts) == 8 and "石桥 | 6.20 | 7.00" in texts["警戒水位"] and "雷达水位计 | 完好 | 2026-03-01" in texts["仪器台账"]
