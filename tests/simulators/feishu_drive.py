@@ -203,7 +203,7 @@ def download(call: Call, content: bytes, name: str, kind: str) -> Answer:
     """Bytes with their name; a Range of one piece is honoured."""
     from urllib.parse import quote
 
-    headers = {"content-type": kind, "content-disposition": f"attachment; filename*=UTF-8''{quote(name)}", "accept-ranges": "bytes"}
+    headers = {"content-type": kind, "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}", "accept-ranges": "bytes"}
     wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", call.headers.get("range", ""))
     if wanted is None:
         return Answer(200, content, headers)
