@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -25,6 +26,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: only in the long form of tests/chaos")
+
+
+ELASTICSEARCH = "elasticsearch_url", "elasticsearch_8_url"
+"""Fixtures of servers that cost 15 CPU seconds each: of several test processes, one has them."""
+DIRECTORIES = ("chaos", "integration", "journeys", "contract", "unit", "house")
+"""What takes longest comes first, so that no process is left with it at the end."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Where processes share the tests between them (`--dist loadgroup`), a file stays whole. Within it the order stays random."""
+    if not hasattr(config, "workerinput"):
+        return (yield)
+    heavy = {path for path in {item.path for item in items} if any(name in path.read_text(encoding="utf-8") for name in ELASTICSEARCH)}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("elasticsearch" if item.path in heavy else str(item.path)))
+    result = yield
+    items.sort(key=lambda item: (item.path not in heavy, DIRECTORIES.index(item.path.parent.name)))
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

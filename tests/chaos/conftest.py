@@ -31,7 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def seed() -> int:
     """Of every choice that is left to chance; DUJIANG_CHAOS_SEED has the same choices made again."""
-    return int(os.environ.get(SEED) or random.SystemRandom().randrange(10**6))
+    # Processes that share the tests between them must choose alike.
+    return int(os.environ.get(SEED) or random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).randrange(10**6))
 
 
 @pytest.fixture(scope="session")
