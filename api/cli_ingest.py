@@ -23,12 +23,25 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]?\d{1,3})?")
 @collection_option
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Metadata of every document; numbers and true/false are read as such. Repeatable.")
 @click.option("--pages", default="", metavar="1-3,7", help="Only these pages.")
+@click.option(
+    "--content",
+    type=click.Choice(["full", "article", "auto"]),
+    help="Of web pages everything, the main content, or what seems right; full when left out.",
+)
 @click.option("--lane", type=click.Choice(["interactive", "bulk"]), help="Queue lane; interactive for a few documents when left out.")
 @click.option("--no-wait", is_flag=True, help="Return when everything is in the queue.")
 @dry_run_option
 @json_option
 def ingest(
-    paths: Sequence[str], collection: str, meta: Sequence[str], pages: str, lane: str | None, no_wait: bool, dry_run: bool, as_json: bool
+    paths: Sequence[str],
+    collection: str,
+    meta: Sequence[str],
+    pages: str,
+    content: str | None,
+    lane: str | None,
+    no_wait: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Take in files, folders, globs, zip archives and manifests (.jsonl, a line per document).
 
@@ -45,7 +58,7 @@ def ingest(
     if dry_run:
         _would(collection, items, as_json)
         return
-    options = {"pages": pages} if pages else {}
+    options = {name: value for name, value in (("pages", pages), ("content", content)) if value}
     progress = Progress()
     with system() as opened:
         what = Ingestion(collection, items, lane or "", metadata, options, "command line", wait=not no_wait, on_progress=progress, on_note=note)

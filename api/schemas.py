@@ -50,7 +50,9 @@ class DocumentsIn(Strict):
 
     documents: list[DocumentIn] = Field(min_length=1, max_length=10_000)
     metadata: Meta = Field(default_factory=dict, description="Given to every document; its own metadata wins.")
-    options: dict[str, str] = Field(default_factory=dict, description='Parse options, e.g. {"pages": "1-3"}.')
+    options: dict[str, str] = Field(
+        default_factory=dict, description='Parse options, e.g. {"pages": "1-3"} for PDF, {"content": "article"} for web pages.'
+    )
     lane: Literal["interactive", "bulk"] | None = Field(None, description="Interactive for a few documents when left out.")
     source: str = Field("", max_length=200)
 

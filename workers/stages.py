@@ -165,8 +165,8 @@ def _by_options(items: Sequence[Item]) -> dict[tuple[tuple[str, str], ...], list
 
 def _options(work: Work) -> dict[str, str]:
     """Options of the parser: those of the document, over how its source wants pages to be read."""
-    content = work.metadata.get("content") if work.source_id or work.shadow_of else None
-    return {"content": str(content), **work.options} if content in ("full", "article", "auto") else dict(work.options)
+    wishes = {"content": ("full", "article", "auto"), "links": ("inline",)} if work.source_id or work.shadow_of else {}
+    return {name: str(work.metadata[name]) for name, known in wishes.items() if work.metadata.get(name) in known} | dict(work.options)
 
 
 def chunk(desk: Desk) -> None:

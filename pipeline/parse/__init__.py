@@ -12,7 +12,7 @@ from pipeline.parse.magic import DOCX, ODS, PDF, SUFFIXES, XLS, XLSX, sniff, suf
 
 __all__ = ["PARSERS", "RISKY", "SUFFIXES", "VERSION", "name_of", "parse", "sniff"]
 
-VERSION = 1
+VERSION = 2
 """Rises whenever a parser gives another text for the same bytes: stored outputs of older versions are then made anew."""
 
 PARSERS: Mapping[str, str] = {
@@ -48,7 +48,7 @@ def parse(raw: RawDocument, options: Mapping[str, str] = {}, *, parsers: Mapping
     """Sniff and parse in this process, and check the outcome.
 
     PDF, DOCX and workbooks belong into `guard.Guard`: native code can hang or crash, and pdfium is not thread-safe.
-    Options: ``pages`` ("1-3,7") for PDF.
+    Options: ``pages`` ("1-3,7") for PDF; ``content`` and ``links`` for HTML (`pipeline.parse.html`).
     Raises Malformed, Unsupported, TooLarge, BadRequest for an option, BrokenContract for a faulty parser.
     """
     name = name_of(raw)

@@ -215,9 +215,14 @@ def test_a_dry_run_takes_nothing_in(run: Run, listed: list[Incoming], platform: 
 
 def test_without_waiting_a_run_is_left_in_the_queue(run: Run, listed: list[Incoming], platform: FakePlatform) -> None:
     platform.held = True
-    code, out, _ = run("ingest", "x", "-c", "books", "--no-wait", "--pages", "1-3", "--lane", "interactive", "--json")
+    code, out, _ = run("ingest", "x", "-c", "books", "--no-wait", "--pages", "1-3", "--content", "auto", "--lane", "interactive", "--json")
     assert (code, json.loads(out)["status"]) == (0, "running")
-    assert platform.calls[0][1] == {"lane": "interactive", "source": "command line", "options": {"pages": "1-3"}, "tenant": "default"}
+    assert platform.calls[0][1] == {
+        "lane": "interactive",
+        "source": "command line",
+        "options": {"pages": "1-3", "content": "auto"},
+        "tenant": "default",
+    }
 
 
 def test_a_mistyped_path_is_an_error_and_no_failed_document(run: Run, platform: FakePlatform, tmp_path: Path) -> None:

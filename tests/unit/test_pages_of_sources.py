@@ -24,10 +24,18 @@ def test_a_source_says_which_part_of_its_pages_is_kept(tmp_path: Path, monkeypat
             ("other", {"content": "a word of its own"}),
         ):
             shelf.put(key, PAGE, path=f"{key}.html", metadata=metadata)
+        shelf.put(
+            "linked",
+            PAGE.replace("Min without", "<a href='/min'>Min</a> without"),
+            path="linked.html",
+            url="https://r.example/a",
+            metadata={"links": "inline"},
+        )
         shelf.save()
         bench.sources.create("shelf", "shelf", "docs", options={"path": str(shelf.path)})
-        assert bench.sync().indexed == 4
+        assert bench.sync().indexed == 5
         texts = {view.title: bench.platform.document_text("docs", view.document_id) for view in bench.platform.documents("docs").data}
         assert {title for title, text in texts.items() if "Most read" not in text} == {"article"}
+        assert "the [Min](https://r.example/min) without" in texts.pop("linked")
         assert all(text.startswith("The weir\n\n" + TEXT) for text in texts.values())
         bench.close()
