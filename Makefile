@@ -45,7 +45,7 @@ demo: .venv/.installed
 	@$(BIN)/python -m $(if $(SOURCE),tests.simulators.demo $(SOURCE),api.demo)
 
 test: .venv/.installed-dev
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 2
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -34,17 +36,30 @@ DIRECTORIES = ("chaos", "integration", "journeys", "contract", "unit", "house")
 """What takes longest comes first, so that no process is left with it at the end."""
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Where processes share the tests between them (`--dist loadgroup`), a file stays whole. Within it the order stays random."""
-    if not hasattr(config, "workerinput"):
-        return (yield)
-    heavy = {path for path in {item.path for item in items} if any(name in path.read_text(encoding="utf-8") for name in ELASTICSEARCH)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("elasticsearch" if item.path in heavy else str(item.path)))
-    result = yield
-    items.sort(key=lambda item: (item.path not in heavy, DIRECTORIES.index(item.path.parent.name)))
-    return result
+@cache
+def heavy(path: Path) -> bool:
+    return any(name in path.read_text(encoding="utf-8") for name in ELASTICSEARCH)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the tests between them, the order of files is chosen; within a file it stays random."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (not heavy(item.path), DIRECTORIES.index(item.path.parent.name)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file stays whole, for what its tests share; what needs Elasticsearch stays together."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "elasticsearch" if heavy(config.rootpath / file) else file
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
