@@ -9,9 +9,8 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Answer, Lane, Question, Scalar, SearchResult
-from pipeline.errors import BadRequest, NotFound, PipelineError
+from pipeline.errors import BadRequest, NotFound
 from pipeline.identity import index_name
-from pipeline.packs import cache_group
 from pipeline.settings import Settings
 from workers.batch_views import BatchView
 from workers.ledger import browse, catalog, control, intake
@@ -105,14 +104,6 @@ class Platform:
 
     def _index(self, row: CollectionRow) -> str:
         return index_name(row.tenant, row.name, row.generation)
-
-    def _purge(self, row: CollectionRow) -> None:
-        # Answers of an older revision are never served, so a cache that is away keeps nothing wrong.
-        if self.runtime.cache is not None:
-            try:
-                self.runtime.cache.purge(cache_group(row.tenant, row.name))
-            except PipelineError:
-                return
 
     # ------------------------------------------------------------ ingest and runs
 

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from pipeline.errors import PipelineError, Unavailable
 from workers import runfile, server
 from workers.broker import QUEUE_DB, connect, typed
-from workers.ledger import outstanding, removal
+from workers.ledger import outstanding, removal, tallies
 from workers.ledger.outstanding import CACHE, INDEX, LEDGER, PACK, REDIS, Chore
 from workers.runtime import Runtime
 
@@ -76,7 +76,11 @@ def _attempt(runtime: Runtime, chore: Chore, step: Callable[[Runtime, str], bool
 
 def _cache(runtime: Runtime, group: str) -> bool:
     if runtime.cache is not None:
-        runtime.cache.purge(group)
+        try:
+            runtime.cache.purge(group)
+        except PipelineError:
+            tallies.one_more(runtime.db, tallies.UNPURGED)
+            return False
     elif runtime.settings.cache_ttl and _own_data(runtime):
         return False  # answers are in the file of a server that is not running
     with runtime.db.write() as connection:

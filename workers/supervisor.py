@@ -19,6 +19,7 @@ from workers.housekeeping import Housekeeping
 from workers.ledger import nodes, sources, sweeping
 from workers.processes import Child
 from workers.runtime import Runtime
+from workers.watch.notices import Notices
 
 TICK_S = 0.25
 READY_S = 60.0
@@ -79,6 +80,7 @@ class Supervisor:
         self._plans: list[Plan] = []
         self._keeper: Housekeeping | None = None
         self._stopping = False
+        self._notices = Notices(self._say)
 
     def run(self) -> None:
         """Start everything, then watch until a signal. Raises Conflict when the folder has an owner, Unavailable, BadRequest."""
@@ -147,6 +149,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         assert self._keeper is not None
+        self._notices.begin(self._runtime)
         while not self._stopping:
             self._revive()
             try:
@@ -156,7 +159,7 @@ class Supervisor:
                     self._say(f"{workers[node].name} makes no progress: restarting it")
                     processes.kill(workers[node])
             except Unavailable as error:
-                self._say(error.detail)
+                self._notices.hear([f"{error.code}: {error.detail}"], all_there_is=False)
                 time.sleep(1.0)
             time.sleep(TICK_S)
 
@@ -207,6 +210,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Ways in first, then workers (they finish what they hold, or it is given back for them), the server last."""
+        self._notices.end()
         for role in (("api", "flower"), ("worker",), ("redis",)):
             processes.stop([child for child in self._children if child.role in role], grace_s=GRACE_S)
             if "worker" in role:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.errors import NotFound, PipelineError
 from pipeline.packs import cache_group
-from workers.ledger import absence, generations, outstanding, removal
+from workers.ledger import absence, generations, outstanding, removal, tallies
 from workers.ledger.sources import SourceRow
 from workers.ledger.work import CollectionRow
 from workers.runtime import Runtime
@@ -96,4 +96,4 @@ def purge(runtime: Runtime, row: CollectionRow) -> None:
         try:
             runtime.cache.purge(cache_group(row.tenant, row.name))
         except PipelineError:
-            return
+            tallies.one_more(runtime.db, tallies.UNPURGED)

@@ -18,6 +18,7 @@ from workers.watch.exposition import Exposition, folded
 from workers.watch.metrics import CODES, MODELS, metrics
 
 UNITS = ("_seconds", "_bytes", "_total", "_documents", "_batches", "_messages", "_consumers", "_up", "_version", "_due", "_nodes", "_open")
+UNITS += ("_outstanding", "_builds")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from workers.ledger.schema import outstanding
 
 TENANT, COLLECTION, SOURCE, DOCUMENTS = "tenant", "collection", "source", "documents"
 CACHE, PACK, INDEX, LEDGER, REDIS = "cache", "pack", "index", "ledger", "redis"
+KINDS = (TENANT, COLLECTION, SOURCE, DOCUMENTS, CACHE, PACK, INDEX, LEDGER, REDIS)
 ITSELF = "-"
 """Name of the one row of LEDGER, and of REDIS."""
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, literal_column, select, update
 
+from workers.ledger.engine import Database
 from workers.ledger.schema import batches
 from workers.ledger.watched import tallies
 
@@ -18,6 +19,7 @@ SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 """Upper bounds of the histogram of batch durations."""
 
 BATCHES, DOCUMENTS, SPENT, WITHIN, REISSUED, EXPIRED = "batches", "documents", "seconds", "within", "reissued", "expired"
+UNPURGED = "cache_purge_failures"
 _CLOSED = batches.c.status.in_([literal_column("'done'"), literal_column("'lost'")])
 
 
@@ -68,6 +70,12 @@ def add(connection: Connection, counted: Mapping[tuple[str, Labels], float]) -> 
     for (name, labels), value in counted.items():
         if value:
             _put(connection, name, labels, value, tallies.c.value + value)
+
+
+def one_more(db: Database, name: str) -> None:
+    """Count one thing that seldom happens, in a transaction of its own."""
+    with db.write() as connection:
+        add(connection, {(name, ()): 1.0})
 
 
 def put(connection: Connection, name: str, value: float, *labels: str) -> None:

@@ -16,6 +16,8 @@ from workers.runtime import Runtime
 SWEPT_S = 30.0
 """Older than this, nobody sweeps any more: lost messages stay lost."""
 SKEW_S = 5.0
+UNFINISHED_S = 1800.0
+"""Deletions that hold something for longer than this, and builds that have not moved for as long, wait for a person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from workers.ledger import metering, nodes, standing, tallies
+from workers.ledger import metering, nodes, outstanding, standing, tallies, unfinished
 from workers.ledger.metering import Totals
 from workers.ledger.standing import Standing
 from workers.ledger.tallies import Tallies
@@ -26,6 +26,7 @@ def metrics(runtime: Runtime) -> str:
     _documents(out, stands, runtime)
     _queues(out, stands, runtime)
     _processes(out, runtime)
+    _unfinished(out, runtime)
     totals = metering.totals(runtime.db)
     _batches(out, totals.tallies, runtime)
     _attempts(out, totals)
@@ -84,6 +85,15 @@ def _processes(out: Exposition, runtime: Runtime) -> None:
     out.one("dujiang_schedules_due", "Schedules that are due and not claimed yet.", due)
 
 
+def _unfinished(out: Exposition, runtime: Runtime) -> None:
+    found = unfinished.look(runtime.db)
+    left = {(kind,): float(found.deletions.get(kind, 0)) for kind in outstanding.KINDS}
+    out.gauge("dujiang_deletions_outstanding", "What deletions have left to be done, by what still holds something.", ("kind",), left)
+    out.one("dujiang_deletions_oldest_seconds", "Since the oldest deletion that is not finished was asked for.", found.oldest_s)
+    out.one("dujiang_reindex_builds", "Generations under construction.", found.builds)
+    out.one("dujiang_reindex_idle_seconds", "The longest that a generation under construction has had no batch begun or ended.", found.idle_s)
+
+
 def _batches(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
     def of(name: str) -> dict[tuple[str, ...], float]:
         return {labels: value for (kind, labels), value in counted.items() if kind == name}
@@ -99,6 +109,8 @@ def _batches(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
     out.gauge("dujiang_breaker_open", "1 while a dependency is left alone, because it failed again and again or said so.", ("dependency",), alone)
     text = "Times that a process lost Redis and kept limits of its own."
     out.counter("dujiang_limits_alone_total", text, (), of("limits_alone"))
+    text = "Times that cached answers could not be removed; those of an older revision are never served."
+    out.counter("dujiang_cache_purge_failures_total", text, (), {(): counted.get((tallies.UNPURGED, ()), 0.0)})
     openings = of("breaker_openings")
     out.counter(
         "dujiang_breaker_openings_total", "Times that a dependency was left alone.", ("dependency",), folded(openings, CODES) if openings else {}

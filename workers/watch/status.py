@@ -9,9 +9,10 @@ from pathlib import Path
 from pipeline.contracts import Lane
 from pipeline.settings import mask
 from workers import broker, queues, runfile
-from workers.ledger import nodes, standing
+from workers.ledger import nodes, standing, unfinished
 from workers.ledger.nodes import Node
 from workers.ledger.standing import Standing
+from workers.ledger.unfinished import Unfinished
 from workers.runtime import Runtime
 from workers.views import NodeView, ProcessView, QueueView, StageView, StatusView
 from workers.watch import look
@@ -92,8 +93,16 @@ def _degraded(runtime: Runtime, here: Carrier, views: dict[str, QueueView], livi
     swept = look.sweep_age(nodes.living(runtime.db, within_s=nodes.KEEP_S)) if running else None
     if swept is not None and swept > look.SWEPT_S:
         yield f"sweep: nobody has looked for lost work for {swept:.0f} s"
+    yield from _unfinished(unfinished.look(runtime.db))
     yield from (f"{node.name}: runs version {node.code_version}" for node in look.strangers(living))
     yield from (f"{name}: {detail}" for name, detail in look.dependencies(runtime))
+
+
+def _unfinished(found: Unfinished) -> Iterator[str]:
+    if found.oldest_s > look.UNFINISHED_S:
+        yield f"deletions: something of what was deleted is still held after {found.oldest_s / 60:.0f} min"
+    if found.idle_s > look.UNFINISHED_S:
+        yield f"reindex: a generation under construction has stood still for {found.idle_s / 60:.0f} min"
 
 
 def _node(node: Node) -> NodeView:
