@@ -19,7 +19,8 @@ A test populates the tenant, starts the server and changes things while a connec
 
 The connector is given `feishu.url`, APP_ID and APP_SECRET. Nothing is refused for its rate unless `meter.enforced`; rates are always recorded.
 
-python -m tests.simulators.feishu --port 0        a small library; address, app id and secret printed
+python -m tests.simulators.feishu --port 0                    a small library; address, app id and secret printed
+python -m tests.simulators.feishu --pages 5000 --limits       a large one, under the vendor's limits
 """
 
 from __future__ import annotations
@@ -133,7 +134,18 @@ def library(simulator: Feishu) -> Feishu:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
-    simulator = library(Feishu(Clock(real=True))).start(parser.parse_args().port)
+    parser.add_argument("--pages", type=int, default=0, help="a generated wiki of that many pages in place of the small one")
+    parser.add_argument("--limits", action="store_true", help="refuse what is beyond the vendor's limits")
+    told = parser.parse_args()
+    simulator = Feishu(Clock(real=True))
+    simulator.meter.enforced = told.limits
+    if told.pages:
+        from tests.simulators.feishu_large import grow
+
+        grow(simulator.library, told.pages)
+    else:
+        library(simulator)
+    simulator.start(told.port)
     print(f"{simulator.url} {APP_ID} {APP_SECRET}", flush=True)
     try:
         while True:
