@@ -294,6 +294,10 @@ def test_an_event_is_signed_over_the_bytes_that_are_sent_and_says_when(feishu: F
     assert feishu.events.about(document, key="another").headers["X-Lark-Signature"] != signed
     again = feishu.events.about(document, id=sent.id)
     assert again.id == sent.id and again.body != sent.body
+    status, answer = feishu.events.push(f"{feishu.url}/hook", sent)
+    arrived = feishu.calls[-1]
+    assert (status, answer) == (404, b"404 page not found")
+    assert (arrived.method, arrived.path, arrived.body, arrived.headers["x-lark-signature"]) == ("POST", "/hook", sent.body, signed)
 
 
 def test_the_wiki_of_the_demonstration_answers_its_questions(feishu: Feishu) -> None:
