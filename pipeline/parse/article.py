@@ -29,8 +29,8 @@ _LISTS = frozenset({"ul", "ol", "dl", "menu", "table"})
 _NEVER = frozenset("cookie cookies gdpr consent modal popup dialog overlay lightbox newsletter comments disqus complementary".split())
 _RARELY = frozenset(
     "comment sidebar sidebars rightrail share sharing sharer shares social socials related relateds recirc recirculation recommend recommended "
-    "recommendation recommendations subscribe subscription footer breadcrumb breadcrumbs navbar navigation nav menu advert advertisement advertising "
-    "sponsored outbrain taboola trending popular signup login respond toolbar copyright pagination pager widget widgets skip".split()
+    "recommendation recommendations subscribe subscription foot footer breadcrumb breadcrumbs navbar navigation nav menu advert advertisement "
+    "advertising sponsored outbrain taboola trending popular signup login respond toolbar copyright pagination pager widget widgets skip".split()
 )
 _SMALL = frozenset(
     "ad ads adsense promo promos promoted promotion author authors bio byline meta metadata credit credits rail tag tags print hidden feedback reply "
@@ -53,14 +53,15 @@ _PHRASE = re.compile(
     r"延伸阅读|上一篇|下一篇|(?:责任)?编辑|責任編輯)[:：]|share (?:this|on) |follow us|follow .{2,60} on (?:twitter|facebook|instagram)|"
     r"\(?(?:image|photo)(?: credit)?:|skip to |click here to |copyright (?:©|\d)|©|all rights reserved|"
     r"分享到|分享至|扫一扫|掃一掃|版权声明|转载请注明|【打印).*"
-    r"|.*(?:all rights reserved|sign up (?:for|to) .{0,60}newsletter).*",
+    r"|版[权權]所有[:：© ].*|.*(?:all rights reserved|ICP备|sign up (?:for|to) .{0,60}newsletter).*",
     re.IGNORECASE | re.DOTALL,
 )
 """What short blocks say that are none of the text."""
 _TOKENS = re.compile(r"\w+")
-LEAST = 80
+LEAST = 60
 """Bytes of unlinked text that make a block running text."""
 _SHORT = 150
+_LITTLE = 4 * LEAST
 _MOST_LINKS = 1800
 
 
@@ -82,6 +83,7 @@ class Part:
     linked: int = 0
     running: int = 0
     """Bytes of running text, its parts included."""
+    dropped: bool = False
     marked: bool = False
     """It, or a part of it that holds running text, calls itself the content."""
 
@@ -104,6 +106,7 @@ class Part:
                 part.linked -= self.linked
                 part.running -= self.running
             self.up.parts.remove(self)
+            self.dropped = True
             self.node.decompose()
 
 
@@ -116,6 +119,8 @@ class Article:
     """The page's own headline where it lies outside of the node, else empty."""
     share: float
     """Part of the page's running text that is kept, in [0, 1]."""
+    short: bool
+    """A short page: what lies around its headline, however little it is."""
 
 
 def select(tree: LexborHTMLParser, titles: list[str]) -> Article | None:
@@ -129,16 +134,21 @@ def select(tree: LexborHTMLParser, titles: list[str]) -> Article | None:
     root = _Reader().read(body)
     _weigh(root)
     whole = root.running
-    if not whole:
-        return None
     headline = _headline(root, [_plain(title) for title in titles])
-    _prune(root, whole)
+    _prune(root, max(whole, 1))
     _mark(root)
-    chosen = _choose(root, headline)
+    chosen = _choose(root, headline) if root.running else root
+    near = None
+    if headline is not None and chosen.running < _LITTLE:
+        _tidy(root)
+        near = _near(headline, root)
+        chosen = near or (_choose(root, headline) if root.running else root)
+    if near is None and not chosen.running:
+        return None
     _tidy(chosen)
     _trim(chosen, headline)
     outside = headline is not None and all(part is not chosen for part in headline.line())
-    return Article(chosen.node, headline.text() if outside and headline else "", chosen.running / whole)
+    return Article(chosen.node, headline.text() if outside and headline else "", chosen.running / max(whole, 1), near is not None)
 
 
 class _Reader:
@@ -199,7 +209,7 @@ def _weigh(part: Part) -> None:
         part.running += inner.running
     if part.tag == "table" and part.linked * 3 < part.size * 2 and _grid(part):
         part.running = max(part.running, part.size - part.linked)
-    elif part.tag in _LISTS and not part.running and part.size >= 3 * LEAST and part.linked * 3 < part.size:
+    elif part.tag in _LISTS and not part.running and part.size >= _LITTLE and part.linked * 3 < part.size:
         part.running = (part.size - part.linked) // 2
 
 
@@ -289,12 +299,23 @@ def _choose(root: Part, headline: Part | None) -> Part:
     return part
 
 
+def _near(headline: Part, root: Part) -> Part | None:
+    """The smallest part around the headline with a line of text beside it; None where most of the page's text lies elsewhere."""
+    if any(part.dropped for part in headline.line()):
+        return None
+    for part in headline.line():
+        free = part.size - part.linked
+        if part is not headline and free - headline.size >= LEAST // 2:
+            return part if free * 2 >= root.size - root.linked else None
+    return None
+
+
 def _next(part: Part, mine: Part | None) -> Part | None:
     """The part to go down into; `mine` is the one with the headline in it."""
     largest = max(part.parts, key=lambda inner: inner.running)
     if not largest.running:
         return None
-    enough = 4 * LEAST
+    enough = _LITTLE
     if mine is not None and mine is not largest and mine.marked and mine.running >= max(enough, 0.12 * part.running):
         return mine
     named = largest.tag in {"article", "main"} or bool(_CONTENT.search(largest.name))
@@ -336,7 +357,10 @@ def _leaves(part: Part) -> Iterator[Part]:
 
 
 def _trim(chosen: Part, headline: Part | None) -> None:
-    """Take out what stands before the headline, and short lines without an end between it and the text, and after the text."""
+    """Take out what stands before the headline, and short lines without an end between it and the text, and after the text.
+
+    Paragraphs after the text stay: signatures, dates.
+    """
     leaves = list(_leaves(chosen))
     running = [
         place for place, leaf in enumerate(leaves) if leaf.running or leaf.tag == "pre" or (leaf.tag in _LISTS and leaf.linked * 2 < leaf.size)
@@ -348,7 +372,7 @@ def _trim(chosen: Part, headline: Part | None) -> None:
         if place < top or (leaf is not headline and leaf.tag not in _HEADINGS and _loose(leaf)):
             _drop_leaf(leaf)
     for leaf in reversed(leaves[running[-1] + 1 :]):
-        if not _drop_leaf(leaf, only=leaf.tag in _HEADINGS or _loose(leaf)):
+        if not _drop_leaf(leaf, only=leaf.tag in _HEADINGS or (leaf.tag != "p" and _loose(leaf))):
             break
 
 

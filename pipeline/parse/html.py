@@ -79,13 +79,13 @@ class _Page:
         metadata = _metadata(tree)
         _strip(tree)
         found = article.select(tree, titles)
-        if found is None or found.share < least_share:
+        if found is None or (found.share < least_share and not found.short):
             return None
         walk = _Walk()
         if found.heading:
             walk.layout.headings.append((1, flat(found.heading)))
         document = self._document(walk, found.node, flat(found.heading), titles, charset_name, metadata)
-        return document if len(document.text.encode()) >= LEAST_ARTICLE else None
+        return document if found.short or len(document.text.encode()) >= LEAST_ARTICLE else None
 
     def full(self, charset_name: str) -> ParsedDocument:
         """All but what is plainly navigation."""
@@ -237,7 +237,7 @@ class _Walk:
 
     def code(self, node: LexborNode) -> None:
         """A block of code, between fences where its language is named; a column of line numbers is left out."""
-        for number in node.css(".lineno, .linenos, .line-number, .line-numbers-rows"):
+        for number in node.css(".lineno, .linenos, .line-number, .line-numbers-rows, .pre-numbering, .gutter"):
             number.decompose()
         pieces: list[str] = []
         _code_text(node, pieces, 0)

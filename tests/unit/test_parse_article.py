@@ -121,6 +121,34 @@ def test_a_text_that_advertisements_cut_into_pieces_stays_whole() -> None:
     assert [text for _, text in blocks(document)] == [text for text in NEWS for _ in range(2)]
 
 
+MENU = "<div class='menu'>" + "".join(f"<a href='/{number}'>栏目{number}</a> " for number in range(12)) + "</div>"
+FOOT = "<div class='foot'><p>版权所有：某某水利局 地址：某市某路1号，邮编：610000，电话：028-00000000，蜀ICP备00000000号</p></div>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>因管道检修，5月4日8时至18时停水。</p>",
+        "<dl><dt>怎样缴费？</dt><dd>在手机上扫码即可。</dd><dt>怎样报修？</dt><dd>拨打热线电话。</dd></dl>",
+        "<table><tr><td>口径<td>15 mm</tr><tr><td>精度<td>B 级</tr></table><ul><li>防滴漏</li><li>远程抄表</li></ul>",
+    ],
+)
+def test_of_a_short_page_what_stands_around_its_headline_is_kept(text: str) -> None:
+    document = read(f"<html><title>停水和缴费_水利局</title>{MENU}<div class='box'><h1>停水和缴费</h1>{text}</div>{FOOT}")
+    alone = read(f"<html><h1>停水和缴费</h1>{text}", "full")
+    assert document.text == alone.text and not document.warnings
+
+
+def test_a_headline_among_the_navigation_is_no_place_to_look_for_text() -> None:
+    page = f"<html><title>停水和缴费_水利局</title><nav><h1>停水和缴费</h1><p>某某水利局欢迎您的光临和监督。</p></nav>{MENU}{FOOT}"
+    assert read(page).warnings
+
+
+def test_signature_and_date_below_a_notice_stay() -> None:
+    page = f"<title>通知</title>{MENU}<div class='TRS_Editor'>{paragraphs(CHINESE)}<p>水利局</p><p>2026年5月3日</p></div>{FOOT}"
+    assert read(page).text.endswith("\n\n水利局\n\n2026年5月3日")
+
+
 def test_a_page_without_running_text_is_kept_whole_and_says_so() -> None:
     page = "<title>Links</title><ul>" + "".join(f"<li><a href='/{n}'>Place number {n}</a></li>" for n in range(9)) + "</ul><p>Short.</p>"
     document = read(page)
@@ -166,7 +194,8 @@ def test_ten_thousand_levels_of_nesting_do_no_harm() -> None:
 
 OPENED = ("div class=comments", "div class=sidebar", "article", "p", "ul", "li", "table", "tr", "td", "pre", "h1", "a href=/x", "form")
 TAGS = [f"<{tag}>" for tag in OPENED] + [f"</{tag.split()[0]}>" for tag in OPENED]
-PIECES = st.sampled_from([*TAGS, *NEWS, *CHINESE, "Advertisement", "<title>weir</title>"])
+HEADLINE = ("<title>How the weir works</title>", "<h1>How the weir works</h1>", "<nav><h2>How the weir works</h2>")
+PIECES = st.sampled_from([*TAGS, *NEWS, *CHINESE, *HEADLINE, "Advertisement", "short"])
 
 
 @settings(max_examples=150, deadline=None)
