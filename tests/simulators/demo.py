@@ -66,6 +66,7 @@ def own(settings: Settings, kind: str) -> Settings:
     apart = load({"home": str(home)}, environ={}, cwd=home).settings
     # The verbs read it from here, and so do the workers.
     os.environ |= {f"DUJIANG_{name.upper()}": getattr(apart, name) for name in ("home", "ledger_url", "artifacts_url", "store_url")}
+    os.environ["DUJIANG_PRIVATE_HOSTS"] = "127.0.0.1"
     return load().settings
 
 

@@ -47,6 +47,7 @@ class Told:
 DEMONSTRATIONS: Mapping[str, str] = MappingProxyType(
     {
         "feishu": "tests.simulators.feishu_demonstration:DEMONSTRATION",
+        "web": "tests.simulators.web_site:DEMONSTRATION",
         "yuque": "tests.simulators.yuque_library:DEMONSTRATION",
     }
 )

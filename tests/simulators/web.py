@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tests.simulators.served import Answer, Call, Clock, Simulator
 
@@ -59,11 +59,11 @@ class Site:
         self.otherwise: Script | None = None
 
     def write(self, path: str, title: str = "", *paragraphs: str, links: Sequence[str] = (), head: str = "", **given: object) -> Leaf:
-        leaf = self.leaves[path] = Leaf(page(title or path, *paragraphs, links=links, head=head), **given)  # type: ignore[arg-type]
+        leaf = self.leaves[unquote(path)] = Leaf(page(title or path, *paragraphs, links=links, head=head), **given)  # type: ignore[arg-type]
         return leaf
 
     def put(self, path: str, body: bytes, media_type: str = "text/html; charset=utf-8", **given: object) -> Leaf:
-        leaf = self.leaves[path] = Leaf(body, media_type, **given)  # type: ignore[arg-type]
+        leaf = self.leaves[unquote(path)] = Leaf(body, media_type, **given)  # type: ignore[arg-type]
         return leaf
 
     def redirect(self, path: str, target: str, status: int = 302) -> None:
@@ -80,7 +80,7 @@ class Site:
         if call.path == "/robots.txt":
             text = self.robots if isinstance(self.robots, bytes) else (self.robots or "").encode()
             return Answer(404) if self.robots is None else Answer(200, text, {"content-type": "text/plain"})
-        whole = f"{call.path}?{call.raw_query}" if getattr(call, "raw_query", "") else call.path
+        whole = f"{call.path}?{call.raw_query}" if call.raw_query else call.path
         leaf = self.leaves.get(whole, self.leaves.get(call.path))
         if leaf is None and self.otherwise is not None:
             return self.otherwise(call)
@@ -159,5 +159,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-

@@ -22,7 +22,7 @@ _TRACKING = re.compile(
 )
 """Parameters that say where a reader comes from or who he is: the page is the same without them."""
 _PATH_SESSION = re.compile(r"(?i);(?:jsessionid|phpsessid|sid)=[^/?#]*|/\(S\([a-z0-9]{10,}\)\)")
-_DATE = re.compile(r"(?i)(?:^|[^\d])(?:19|20|21)\d\d[-/_.]?(?:0?[1-9]|1[0-2])(?:[-/_.]?[0-3]?\d)?(?:$|[^\d])")
+_DATE = re.compile(r"(?:^|\D)(?:19|20|21)\d\d(?:[-/_.](?:0?[1-9]|1[0-2])(?:[-/_.][0-3]?\d)?|(?:0[1-9]|1[0-2])[0-3]\d)(?:$|\D)")
 _DATE_NAMES = frozenset("year month day date week y m d from to start end mon yr tribe-bar-date".split())
 _SAFE = "/:@!$&'()*+,;=-._~%"
 _PORTS = {"http": 80, "https": 443}

@@ -26,7 +26,7 @@ from pipeline.identity import content_hash, fingerprint
 from pipeline.load.web import frontier as of
 from pipeline.load.web import report, sitemap
 from pipeline.load.web.addresses import Site, canonical, site_of
-from pipeline.load.web.crawl import REDIRECTS, REFUSALS, Crawl, page_bound
+from pipeline.load.web.crawl import ERROR_BYTES, PAGE_BYTES, REDIRECTS, REFUSALS, Crawl, page_bound
 from pipeline.load.web.fetch import AGENT, Fetcher, Reply, conditional, origin
 from pipeline.load.web.frontier import Frontier, Known
 from pipeline.load.web.guard import Guard, Resolve, resolve
@@ -148,7 +148,7 @@ class Web:
                 failed[entry] = problem
         frontier = Frontier(self._around, self._config(site))
         began = checkpoint.get("crawl")
-        frontier.open(float(began) if isinstance(began, int | float) else self._around.now())
+        frontier.open(float(began) if isinstance(began, int | float) else None)
         for url in [url for url in frontier.pages if not site.holds(url)]:
             frontier.drop(url)
         crawl = Crawl(self._polite, site, frontier, max_pages=self._max_pages, max_depth=self._max_depth)
@@ -293,8 +293,11 @@ class Web:
             return reply, where
         raise Malformed(f"{url} redirects in a circle", code="redirect_loop", hint="Look at the page in a browser, or leave it out with --exclude.")
 
-    def _file_bytes(self, status: int, _headers: Mapping[str, str]) -> int:
-        return self._max_bytes if status in (200, 203) else 65_536
+    def _file_bytes(self, status: int, headers: Mapping[str, str]) -> int:
+        if status not in (200, 203):
+            return ERROR_BYTES
+        html = headers.get("content-type", "").strip().lower().startswith(("text/html", "application/xhtml"))
+        return min(PAGE_BYTES, self._max_bytes) if html else self._max_bytes
 
     def _drawn(self, item: SourceItem, where: str) -> RawDocument:
         raise Unsupported(
@@ -309,4 +312,4 @@ def _nothing(status: int, headers: Mapping[str, str]) -> int:
 
 
 def _sitemap_bytes(status: int, _headers: Mapping[str, str]) -> int:
-    return sitemap.MOST_BYTES if status == 200 else 65_536
+    return sitemap.MOST_BYTES if status == 200 else ERROR_BYTES

@@ -142,7 +142,8 @@ def origin(url: str) -> str:
     """``https://host:port`` of an address, the port always named."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+    host = (parts.hostname or "").lower()
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _body(pieces: Iterator[bytes], encoding: str, most: int, host: str, cut: bool) -> Iterator[bytes]:

@@ -99,9 +99,8 @@ class Frontier:
         self._paths: dict[str, int] = {}
         self._counter = 0
 
-    def open(self, crawl: float) -> None:
-        """Read what is kept, and queue what this crawl has not asked for yet."""
-        self.crawl = crawl
+    def open(self, crawl: float | None) -> None:
+        """Read what is kept, and queue what this crawl has not asked for yet; None begins a new one."""
         notes = dict(self._around.remembered())
         fresh = notes.pop(HEADER, "") != self._config
         for name, text in notes.items():
@@ -113,10 +112,12 @@ class Frontier:
             self.pages[known.url] = known
         if fresh:
             self._around.remember({HEADER: self._config})
+        last = max((known.visit for known in self.pages.values()), default=0.0)
+        self.crawl = crawl if crawl is not None else max(self._around.now(), last + 0.001)
         for known in sorted(self.pages.values(), key=lambda each: each.order):
             self._count(known.url)
             self._counter = max(self._counter, known.order)
-            if known.visit != crawl and known.misses < MOST_MISSES:
+            if known.visit != self.crawl and known.misses < MOST_MISSES:
                 self.queue(known)
 
     def add(self, url: str, depth: int, *, hops: int = 0) -> Known | None:
