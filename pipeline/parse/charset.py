@@ -63,7 +63,7 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     Isolated undecodable bytes (under one in 500 characters) become U+FFFD.
     Raises Malformed with code ``unknown_charset`` when no charset makes sense of the bytes.
     """
-    return _decoded(data, [declared], _telling(data), 500)
+    return _decoded(data, [declared], _telling, 500)
 
 
 def decode_page(data: bytes, header: str = "") -> tuple[str, str]:
@@ -72,10 +72,10 @@ def decode_page(data: bytes, header: str = "") -> tuple[str, str]:
     Undecodable bytes become U+FFFD as long as they are under one in 50 characters.
     """
     found = _META.search(data[:SAMPLE]) or _XML.match(data[:SAMPLE])
-    return _decoded(data, [found[1].decode("ascii") if found else "", header], _visible(data), 50)
+    return _decoded(data, [found[1].decode("ascii") if found else "", header], _visible, 50)
 
 
-def _decoded(data: bytes, declared: Sequence[str], sample: bytes, least: int) -> tuple[str, str]:
+def _decoded(data: bytes, declared: Sequence[str], sample: Callable[[bytes], bytes], least: int) -> tuple[str, str]:
     for mark, name in _MARKS:
         if data.startswith(mark):
             return _cut(data[len(mark) :], name, least), name
@@ -83,7 +83,7 @@ def _decoded(data: bytes, declared: Sequence[str], sample: bytes, least: int) ->
         text = _utf8(data, least)
         if text is not None:
             return text, "utf-8"
-    name = _guess(sample, [known for hint in declared if (known := _known(hint))])
+    name = _guess(sample(data), [known for hint in declared if (known := _known(hint))])
     if not name:
         raise Malformed(
             "the text is in no charset that could be recognised",

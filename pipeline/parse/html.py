@@ -100,7 +100,11 @@ class _Page:
     def _tree(self) -> LexborHTMLParser:
         from selectolax.lexbor import LexborHTMLParser
 
-        return LexborHTMLParser(self.text)
+        tree = LexborHTMLParser(self.text)
+        base = tree.css_first("base[href]") if self.address is not None else None
+        if base is not None:
+            self.address = urljoin(self.address or "", base.attributes.get("href") or "")
+        return tree
 
     def _document(
         self, walk: _Walk, root: LexborNode, heading: str, titles: Sequence[str], charset_name: str, metadata: Mapping[str, Scalar | list[str]]

@@ -177,6 +177,8 @@ def test_links_are_written_out_when_asked_for() -> None:
     placed = replace(raw(page.encode(), "page.html"), item=SourceItem("k", url="https://river.example/docs/a"))
     text = parse(placed, {"content": "article", "links": "inline"}).text
     assert "See [the Min](https://river.example/min), [below](https://river.example/docs/a#x)." in text
+    based = replace(placed, data=placed.data.replace(b"<html>", b"<html><base href='/guide/'>"))
+    assert "[sand](https://river.example/guide/b)" in parse(based, {"content": "article", "links": "inline"}).text
     assert "- [sand](https://river.example/docs/b) and" in text and "river.example" not in parse(placed, {"content": "article"}).text
 
 
