@@ -33,21 +33,25 @@ from workers.views import AuditCollection, RunView
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.002
-"""Pause between two looks at a condition: short enough to catch a batch while somebody works on it."""
+"""Pause between two looks at a moment that passes: short enough to catch a batch while somebody works on it."""
+WAIT_S = 0.01
+"""Pause between two looks at what stays once it is so: whoever looks more often takes the processor from those who are waited for."""
+BUSY = 3
+"""Deadlines are what a quiet machine needs with room to spare; a busy one gets so many times as long."""
 START_S = 60.0
 STOP_S = 40.0
 
 Found = TypeVar("Found")
 
 
-def until(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """The first true value that `look` gives. Fails the test, saying what was waited for, after `seconds`."""
-    deadline = time.monotonic() + seconds
+def until(look: Callable[[], Found | None], seconds: float, what: str, *, pause_s: float = WAIT_S) -> Found:
+    """The first true value that `look` gives. Fails the test, saying what was waited for, after `seconds` on a quiet machine."""
+    deadline = time.monotonic() + BUSY * seconds
     while True:
         if found := look():
             return found
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_S)
+        assert time.monotonic() < deadline, f"not within {BUSY * seconds:g} s: {what}"
+        time.sleep(pause_s)
 
 
 # ---------------------------------------------------------------- documents
@@ -287,7 +291,7 @@ class System:
             now = self.platform.run(run.run_id)
             return now if now.finished else None
 
-        return until(ended, seconds, f"run {run.run_id} ends; it is at {self.platform.run(run.run_id).stages}")
+        return until(ended, seconds, f"run {run.run_id} ends; it is at {self.platform.run(run.run_id).stages}", pause_s=3 * WAIT_S)
 
     def inline(self, *paths: Path, collection: str = "docs", tenant: str = "default") -> RunView:
         """The same stages, driven in this process."""
@@ -340,7 +344,7 @@ class System:
                     return held
             return None
 
-        held = until(hit, seconds, f"somebody is caught at work on {stages}")
+        held = until(hit, seconds, f"somebody is caught at work on {stages}", pause_s=LOOK_S)
         ended = "SELECT 1 FROM batches WHERE id = ? AND status <> 'leased'"
         until(lambda: self.rows(ended, held.batch), 15.0, f"the lease of batch {held.batch} ends")
         return held
@@ -356,7 +360,7 @@ class System:
                 act()
                 return True
 
-        until(hit, seconds, f"nobody works on {stages}")
+        until(hit, seconds, f"nobody works on {stages}", pause_s=LOOK_S)
 
     # ------------------------------------------------------------ its Redis
 

@@ -7,12 +7,13 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.chaos.proof import Begin, Trial, answers
+from tests.simulators.model_server import ModelServer
 from tests.system import Held, System, living, until
 from workers.ledger import nodes
 
@@ -67,6 +68,16 @@ def recovered(system: System, seconds: float = 30.0) -> None:
     """Wait until everybody who was killed has a successor, Redis answers, and each queue has its consumer."""
 
     until(lambda: answers(system) and all(nodes.consumers(system.platform.db).values()), seconds, "everybody is back at work")
+
+
+@contextmanager
+def unfinished(model: ModelServer) -> Iterator[None]:
+    """Meanwhile the model server does not answer for one document of the corpus, so that no run over it can end before it is struck."""
+    model.config(hangs_on="number299")
+    try:
+        yield
+    finally:
+        model.config(hangs_on="")
 
 
 def struck(begin: Begin, system: System, tenant: str, stages: str, act: Callable[[Held], None]) -> tuple[Trial, Held]:

@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.conftest import seed
 from tests.chaos.proof import Begin
 from tests.chaos.strikes import VICTIMS, Point, points, recovered
-from tests.system import System, until
+from tests.system import LOOK_S, System, until
 
 SHORT, LONG = 6, 50
 SEED = seed()
@@ -31,7 +31,7 @@ def test_a_kill_at_any_moment_costs_nothing(system: System, begin: Begin, point:
     tenant = f"point-{request.node.callspec.id.split(', ')[1]}"
     trial = begin(system, tenant)
     began = time.monotonic()
-    until(lambda: point.come(system, tenant, began), 60.0, f"the moment comes: {point}")
+    until(lambda: point.come(system, tenant, began), 60.0, f"the moment comes: {point}", pause_s=LOOK_S)
     VICTIMS[point.victim](system, random.Random(SEED))
     trial.prove()
     recovered(system)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.settings import child_environment
+from tests.chaos.strikes import unfinished
 from tests.simulators.model_server import ModelServer
 from tests.system import ROOT, Counts, System, children, living, settings_for, until
 from workers import runfile
@@ -23,13 +24,13 @@ def test_a_killed_supervisor_takes_everything_with_it_and_the_next_start_finishe
 ) -> None:
     system = System(tmp_path, embedder="openai:stub", embedder_base_url=model.url).start()
     try:
-        run = system.ingest(corpus)
-        until(lambda: system.rows("SELECT 1 FROM documents WHERE status = 'done'"), 30.0, "a document is done")
-        family = system.kill()
-        assert len(family) >= 7, "redis, three nodes, two pool processes and a parser at least"
-        until(lambda: not living(family), GONE_S, "everything that it started is gone")
-        unfinished = system.platform.run(run.run_id)
-        assert not unfinished.finished
+        with unfinished(model):
+            run = system.ingest(corpus)
+            until(lambda: system.rows("SELECT 1 FROM documents WHERE status = 'done'"), 30.0, "a document is done")
+            family = system.kill()
+            assert len(family) >= 7, "redis, three nodes, two pool processes and a parser at least"
+            until(lambda: not living(family), GONE_S, "everything that it started is gone")
+        assert not system.platform.run(run.run_id).finished
         system.start()
         assert system.counts(system.finish(run)) == undisturbed
     finally:

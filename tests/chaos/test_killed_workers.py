@@ -19,7 +19,7 @@ from tests.chaos.conftest import seed
 from tests.chaos.proof import Begin, Reference, Trial
 from tests.chaos.strikes import NODES, VICTIMS, recovered, struck
 from tests.simulators.model_server import ModelServer
-from tests.system import Held, System, fill, until
+from tests.system import LOOK_S, Held, System, fill, until
 
 EVERY_S = 2.5
 UNDER_LOAD = 6000
@@ -80,7 +80,7 @@ def at_work(system: System, stages: str) -> Iterator[Held]:
                 connection.execute("ROLLBACK")
             return Held(*row) if row is not None else None
 
-        yield until(found, 30.0, f"somebody works on {stages}")
+        yield until(found, 30.0, f"somebody works on {stages}", pause_s=LOOK_S)
         connection.execute("ROLLBACK")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from api.incoming import listed
 from tests.chaos.proof import Reference, Trial
+from tests.chaos.strikes import unfinished
 from tests.servers.s3 import S3Server
 from tests.simulators.model_server import ModelServer
 from tests.system import System, living, until
@@ -57,10 +58,11 @@ def test_a_new_machine_goes_on_where_the_lost_one_stopped(
 ) -> None:
     told: dict[str, Any] = {**shared(artifacts), "embedder": "openai:stub", "embedder_base_url": model.url}
     lost = System(tmp_path / "lost", lease_s=3, **told).start()
-    trial = upload(corpus, reference, model, lost, "moved")
-    trial.reached(40)
-    family = lost.kill()
-    until(lambda: not living(family), GONE_S, "the machine is dead")
+    with unfinished(model):
+        trial = upload(corpus, reference, model, lost, "moved")
+        trial.reached(40)
+        family = lost.kill()
+        until(lambda: not living(family), GONE_S, "the machine is dead")
     done = trial.done()
     assert done < reference.counts.documents, "it was killed too late"
     lost.close(check=False)

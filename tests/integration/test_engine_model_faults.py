@@ -20,6 +20,8 @@ from workers.views import RunView
 
 DOCUMENTS = 6
 DIM = 32
+PATIENCE_S = 1.5
+"""A server that is well answers within it on a busy machine, too."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def system(tmp_path: Path, model: ModelServer) -> Iterator[System]:
-    made = System(tmp_path / "home", embedder="openai:stub", embedder_base_url=model.url, request_timeout_s=0.3)
+    made = System(tmp_path / "home", embedder="openai:stub", embedder_base_url=model.url, request_timeout_s=PATIENCE_S)
     yield made
     made.close()
 
@@ -143,12 +145,12 @@ def test_a_fault_that_waiting_cannot_cure_is_said_of_every_document_and_cured_by
 def test_an_answer_without_sense_is_asked_for_again_and_costs_nothing_when_it_passes(
     system: System, model: ModelServer, folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 0.3)
+    monkeypatch.setattr(verdict, "jitter", lambda tries, cap_s=0.0: 1.0)
     model.config(**SENSELESS[fault][0])
     run = system.ingest(folder)
     with driven(system, run):
         (row, *_) = until(lambda: waiting(system), 20.0, "documents wait for another try")
-        assert (row[0], row[3], row[4]) == ("bad_vectors", 1, 0) and SENSELESS[fault][1] in row[1]
+        assert (row[0], row[4]) == ("bad_vectors", 0) and 1 <= row[3] < verdict.GARBLED_ATTEMPTS and SENSELESS[fault][1] in row[1]
         model.clear()
         model.config(dim=DIM)
     ended = system.finish(run)

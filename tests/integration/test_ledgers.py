@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.simulators.model_server import ModelServer
-from tests.system import Counts, Held, System, fill, until
+from tests.system import LOOK_S, Counts, Held, System, fill, until
 from workers.ledger import nodes
 from workers.ledger.engine import Database
 from workers.ledger.schema import batches, documents
@@ -61,7 +61,7 @@ def kill_a_holder(db: Database, stages: str, *, whole: int | None = None) -> Hel
                 return held
         return None
 
-    return until(hit, 40.0, f"somebody is caught at work on {stages}")
+    return until(hit, 40.0, f"somebody is caught at work on {stages}", pause_s=LOOK_S)
 
 
 def _ancestry(pid: int) -> str:

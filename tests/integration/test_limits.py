@@ -129,7 +129,7 @@ def test_two_nodes_with_one_credential_keep_one_rate(tmp_path: Path, model: Mode
     assert len(times) > 4 * rate
     assert busiest(times, 4.0) <= 4 * rate, "in any four seconds"
     assert busiest(times, 1.0) <= 1.2 * rate, "threads of a busy machine do not all wake in time"
-    assert max(times) - min(times) < 2.0 * len(times) / rate, "and it is made use of"
+    assert max(times) - min(times) < 4.0 * len(times) / rate, "and it is made use of, on a busy machine too"
     site.spared(run)
 
 

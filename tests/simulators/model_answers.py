@@ -66,6 +66,8 @@ class Config:
     """Remember when each request came, for /_log."""
     concurrency: int = 0
     """Requests in flight above this number get 429."""
+    hangs_on: str = ""
+    """Requests with a text that holds this (ASCII) are never answered."""
     chokes_on: str = ""
     """Requests with a text that holds this are answered with 500."""
     mumbles_on: str = ""

@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         state.counts["requests"] += 1
         state.in_flight += 1
         state.most = max(state.most, state.in_flight)
-        if config.hang:
+        if config.hang or (config.hangs_on and config.hangs_on.encode() in body):
             self.busy = True
             self.note(path, 0)
             return
