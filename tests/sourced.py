@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +62,9 @@ class Bench:
         prune_late(self.runtime)
         return self.platform.run(run_id)
 
-    def work(self) -> bool:
-        """One turn of everybody; False when there was nothing to do."""
-        issues: list[Issue] = []
+    def work(self, swept: Sequence[Issue] = ()) -> bool:
+        """One turn of everybody, over what a sweep gave and what waits; False when there was nothing to do."""
+        issues = [*swept]
         feeder = Feeder(self.runtime.db, feeding.windows(self.runtime.profile, processes=1, threads=1), issues.extend)
         busy = self.listing()
         feeder.tick()
