@@ -25,6 +25,7 @@ VERBS: Mapping[str, tuple[str, str, str]] = {
     "failures": ("api.cli_failures", "failures", "Documents that could not be taken in, with reason and cure."),
     "collections": ("api.cli_collections", "collections", "List, create, show, delete collections."),
     "documents": ("api.cli_collections", "documents", "List, show, delete documents."),
+    "deletions": ("api.cli_deletions", "deletions", "What deletions have left to do; done again after a restore."),
     "tenants": ("api.cli_steering", "tenants", "Shares of tenants in the workers."),
     "audit": ("api.cli_system", "audit", "What the stores really hold, with a digest."),
     "doctor": ("api.cli_system", "doctor", "Is everything there that is needed?"),

@@ -23,13 +23,16 @@ from workers.views import (
     ItemView,
     KeyView,
     LettersView,
+    OutstandingView,
     Page,
     ReindexView,
     RepairView,
+    ReplayedView,
     RunView,
     Selection,
     StatusView,
     TenantView,
+    TombstoneView,
 )
 
 if TYPE_CHECKING:
@@ -258,6 +261,15 @@ class Local:
             return self.platform.audit(tenant=TENANT, deep=deep)
         views = [self.platform.audit(name, tenant=TENANT, deep=deep) for name in dict.fromkeys(collections)]
         return AuditView(all(view.ok for view in views), tuple(item for view in views for item in view.collections))
+
+    def outstanding(self) -> Sequence[OutstandingView]:
+        return self.platform.deleting.outstanding()
+
+    def tombstones(self, *, limit: int, after: str) -> Sequence[TombstoneView]:
+        return self.platform.tombstones.listed(limit=limit, after=after)
+
+    def replay_deletions(self, entries: Sequence[TombstoneView], *, dry_run: bool) -> ReplayedView:
+        return self.platform.tombstones.replay(entries, dry_run=dry_run)
 
     def status(self) -> StatusView:
         return self.platform.status()

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from api import problems
 from api.asking import Asking, body
-from api.results import Deleted, decode
+from api.results import Deleted, Outstanding, decode
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest, BrokenContract, Unavailable
 from workers.batch_views import BatchView
@@ -25,13 +25,17 @@ from workers.views import (
     ItemView,
     KeyView,
     LettersView,
+    OutstandingView,
     Page,
     ReindexView,
     RepairView,
+    ReplayedView,
     RunView,
     Selection,
     StatusView,
     TenantView,
+    TombstoneView,
+    shape,
 )
 
 if TYPE_CHECKING:
@@ -266,6 +270,16 @@ class Remote:
 
     def delete_tenant(self, name: str, *, dry_run: bool) -> DeletedView:
         return decode(DeletedView, self.send("DELETE", f"/tenants/{_part(name)}", params={"dry_run": "true"} if dry_run else {}))
+
+    def outstanding(self) -> Sequence[OutstandingView]:
+        return self._get(Outstanding, "/deletions").data
+
+    def tombstones(self, *, limit: int, after: str) -> Sequence[TombstoneView]:
+        return self._get(Page[TombstoneView], "/deletions/log", limit=limit, after=after).data
+
+    def replay_deletions(self, entries: Sequence[TombstoneView], *, dry_run: bool) -> ReplayedView:
+        value = {"entries": shape(list(entries)), "dry_run": dry_run}
+        return decode(ReplayedView, self.send("POST", "/deletions/replay", json=value))
 
     def status(self) -> StatusView:
         return self._get(StatusView, "/status")

@@ -37,13 +37,6 @@ def audit(
     return answer(AuditView(all(view.ok for view in views), tuple(item for view in views for item in view.collections)))
 
 
-@router.get("/deletions", response_model=results.Outstanding, summary="What deletions have left to be done")
-def deletions(request: Request) -> Response:
-    """By kind and without names; empty when nothing holds anything of what was deleted."""
-    need(who_of(request), "read")
-    return answer(results.Outstanding(tuple(platform_of(request).deleting.outstanding())))
-
-
 @router.get("/status", response_model=StatusView, summary="Processes, queues and counts")
 def status(request: Request) -> Response:
     need(who_of(request), "read")

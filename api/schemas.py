@@ -232,6 +232,23 @@ class ReindexIn(Strict):
     accept_failures: bool = Field(False, description="Let the generation that is built answer although documents failed in it; those answer no more.")
 
 
+class TombstoneIn(Strict):
+    """One line of what was exported."""
+
+    kind: Literal["document", "source", "collection", "tenant", "index"]
+    id: Annotated[str, StringConstraints(min_length=1, max_length=255)]
+    number: int = Field(0, ge=0, le=2**53)
+    at: float = Field(ge=0)
+    of: str = Field("", max_length=32)
+
+
+class ReplayIn(Strict):
+    """Deletions to be done again in a system that was restored."""
+
+    entries: list[TombstoneIn] = Field(max_length=1000)
+    dry_run: bool = Field(False, description="Only say what would be done.")
+
+
 class RepairIn(Strict):
     """What to mend."""
 

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
         ItemView,
         KeyView,
         LettersView,
+        OutstandingView,
         Page,
         ReindexView,
         RepairView,
+        ReplayedView,
         RunView,
         Selection,
         StatusView,
         TenantView,
+        TombstoneView,
     )
 
 Json = dict[str, Any]
@@ -123,6 +126,9 @@ class System(Protocol):
     def audit(self, collections: Sequence[str], *, deep: bool = False) -> AuditView: ...
     def repair(self, collection: str, *, deep: bool, dry_run: bool) -> RepairView: ...
     def delete_tenant(self, name: str, *, dry_run: bool) -> DeletedView: ...
+    def outstanding(self) -> Sequence[OutstandingView]: ...
+    def tombstones(self, *, limit: int, after: str) -> Sequence[TombstoneView]: ...
+    def replay_deletions(self, entries: Sequence[TombstoneView], *, dry_run: bool) -> ReplayedView: ...
     def status(self) -> StatusView: ...
     def doctor(self) -> list[CheckView]: ...
 

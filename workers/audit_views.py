@@ -31,6 +31,34 @@ class OutstandingView:
 
 
 @dataclass(frozen=True, slots=True)
+class TombstoneView:
+    """One thing that was deleted, by ids that tell nothing of it."""
+
+    kind: str
+    """document, source, collection, tenant, index."""
+    id: str
+    number: int
+    """Version of a document, highest generation of a collection."""
+    at: float
+    """Seconds since the epoch."""
+    of: str = ""
+    """A document's collection, by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedView:
+    """What a restored system had of what was deleted after its backup, and has no more, or would not."""
+
+    dry_run: bool
+    tenants: int
+    collections: tuple[str, ...]
+    sources: tuple[str, ...]
+    documents: int
+    """In all, those of the collections included."""
+    outstanding: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RepairView:
     """What was mended, or would be."""
 

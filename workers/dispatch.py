@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from workers.deleting import Deleting
     from workers.generations import Generations
     from workers.hints import Heard
+    from workers.replaying import Tombstones
     from workers.sourcing import Sources
     from workers.steering import Steering
 
@@ -288,6 +289,13 @@ class Platform:
         from workers.deleting import Deleting
 
         return Deleting(self.runtime)
+
+    @property
+    def tombstones(self) -> Tombstones:
+        """What was deleted, to be deleted again after a restore."""
+        from workers.replaying import Tombstones
+
+        return Tombstones(self.runtime)
 
     def status(self) -> StatusView:
         from workers.watch import status

@@ -18,6 +18,8 @@ from workers.audit_views import DeletedView as DeletedView
 from workers.audit_views import FindingView as FindingView
 from workers.audit_views import OutstandingView as OutstandingView
 from workers.audit_views import RepairView as RepairView
+from workers.audit_views import ReplayedView as ReplayedView
+from workers.audit_views import TombstoneView as TombstoneView
 
 T = TypeVar("T")
 

@@ -16,7 +16,19 @@ from workers.artifacts import Artifacts, compaction
 from workers.ledger import balance, generations, outstanding, scrubbing
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import OF_SOURCE, api_keys, artifact_refs, attempts, collections, deletions, documents, retained, runs, source_notes, sources
+from workers.ledger.schema import (
+    OF_SOURCE,
+    api_keys,
+    artifact_refs,
+    attempts,
+    collections,
+    deletions,
+    documents,
+    retained,
+    runs,
+    source_notes,
+    sources,
+)
 from workers.ledger.schema import generations as builds
 from workers.ledger.schema import outstanding as undone
 from workers.ledger.sources import DELETING
@@ -235,7 +247,9 @@ def forget_source(db: Database, source_id: str) -> int:
         connection.execute(delete(source_notes).where(source_notes.c.source_id == source_id))
         connection.execute(delete(sources).where(sources.c.id == source_id))
         connection.execute(delete(undone).where(undone.c.kind == outstanding.SOURCE, undone.c.name == source_id))
-        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], db.now(connection))
+        now = db.now(connection)
+        upsert(connection, deletions, [{"kind": "source", "id": source_id, "generation": 0, "at": now}])
+        outstanding.ask(connection, outstanding.LEDGER, [outstanding.ITSELF], now)
     return int(kept or 0)
 
 

@@ -135,6 +135,12 @@ def every(db: Database, tenant: str) -> list[SourceRow]:
         return [_row(row) for row in connection.execute(select(sources).where(sources.c.tenant == tenant, _THERE).order_by(sources.c.name))]
 
 
+def of_all(db: Database) -> list[SourceRow]:
+    """Of all tenants."""
+    with db.read() as connection:
+        return [_row(row) for row in connection.execute(select(sources).where(_THERE).order_by(sources.c.id))]
+
+
 def create(db: Database, values: Mapping[str, object]) -> None:
     """Raises Conflict when the name is taken."""
     try:
