@@ -40,6 +40,9 @@ _WIDER = {
 }
 """Charset as named in files → the superset that is really written under that name."""
 
+_LABELS = {"windows-874": "cp874", "tis-620": "cp874", "windows-936": "gbk", "windows-949": "cp949", "windows-950": "cp950"}
+"""Names that Python does not know."""
+
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _EASTERN: tuple[tuple[str, Callable[[str], float], float], ...] = (
@@ -52,6 +55,8 @@ _EASTERN: tuple[tuple[str, Callable[[str], float], float], ...] = (
 )
 """Charsets of several bytes a character: what their text reads like, and the least score that is believed without a hint."""
 _CYRILLIC = ("cp1251", "koi8_r", "iso8859-5", "cp866", "mac-cyrillic")
+_FEW = 8
+"""Bytes beyond ASCII of which there must be that many, for reading to tell more than a declaration."""
 _HINTED = 0.1
 """What a declaration is worth between charsets that both make sense."""
 
@@ -144,8 +149,9 @@ def _utf8(data: bytes, least: int) -> str | None:
 
 def _known(declared: str) -> str:
     """Python's name of a declared charset, widened; empty when unknown or not a text encoding."""
+    name = declared.strip().strip("\"'").lower().removeprefix("x-")
     try:
-        info = codecs.lookup(declared.strip().strip("\"'").lower().replace("windows-9", "cp9")) if declared else None
+        info = codecs.lookup(_LABELS.get(name, name)) if name else None
     except (LookupError, ValueError):
         return ""
     if info is None or not getattr(info, "_is_text_encoding", True):
@@ -161,7 +167,13 @@ def _guess(sample: bytes, hints: Sequence[str]) -> str:
     wide, name = max((_wide(sample, candidate), candidate) for candidate in _WIDE)
     if wide >= 0.2:
         return name
-    return _western(sample, hints) or _eastern(sample, hints) or _cyrillic(sample, hints) or _declared(sample, hints) or _last(sample, hints)
+    latin = _western(sample, hints)
+    if latin:
+        return latin
+    declared = _declared(sample, hints)
+    if declared and len(_BEYOND.findall(sample)) < _FEW:
+        return declared
+    return _eastern(sample, hints) or _cyrillic(sample, hints) or declared or _last(sample, hints)
 
 
 def _eastern(sample: bytes, hints: Sequence[str]) -> str:

@@ -131,6 +131,30 @@ def test_a_character_beyond_gbk_is_not_lost() -> None:
     assert text in decode_page(page(text, "gb18030", "gb2312"), "gbk")[0]
 
 
+def test_a_bad_byte_in_a_page_of_a_few_lines_is_replaced() -> None:
+    text = TEXTS["traditional"][:60]
+    assert text in decode_page(f"<p>{text}</p><p>{text}".encode() + b"\xff</p>")[0]
+
+
+def test_scripts_in_another_charset_are_not_what_the_page_is_written_in() -> None:
+    script = f"<script>// {TEXTS['simplified'] * 8}</script>".encode()
+    data = page(TEXTS["simplified"], "gbk").replace(b"<script>", script + b"<script>")
+    assert f"<p>{TEXTS['simplified']}</p>" in decode_page(data)[0]
+
+
+def test_characters_of_hong_kong_are_read() -> None:
+    text = "佢哋喺河邊飲茶，講緊今年嘅雨水，個個都話要早啲開閘。"
+    assert f"<p>{text}</p>" in decode_page(page(text, "big5hkscs", "big5"))[0]
+
+
+@pytest.mark.parametrize(
+    ("label", "charset"), [("windows-874", "cp874"), ("x-sjis", "cp932"), ("x-gbk", "gbk"), ("TIS-620", "cp874"), ("x-euc-jp", "euc_jp")]
+)
+def test_labels_are_understood_as_pages_write_them(label: str, charset: str) -> None:
+    text = "ยามเช้าฤดูใบไม้ผลิ" if charset == "cp874" else "水门"[: 1 + (charset == "gbk")]
+    assert decode_page(f"<html><p>{text}</p>".encode(charset), label)[0] == f"<html><p>{text}</p>"
+
+
 @pytest.mark.timeout(60)
 def test_comments_and_scripts_without_an_end_are_passed_over_once() -> None:
     assert decode_page(b"<!-- <script <style " * 100_000 + TEXTS["simplified"].encode("gbk"))[1] == "gb18030"

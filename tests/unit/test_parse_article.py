@@ -115,6 +115,20 @@ def test_of_several_articles_below_each_other_the_page_s_own_is_kept() -> None:
     assert read(page).text == "\n\n".join(["How the weir works", *NEWS])
 
 
+def test_a_longer_list_of_other_articles_does_not_win_over_the_page_s_own() -> None:
+    others = "".join(f"<article><p>{text}</p></article>" for text in CHINESE * 4)
+    page = (
+        f"<title>How the weir works</title><div><article><h1>How the weir works</h1>{paragraphs(NEWS[:2])}</article><article>{others}</article></div>"
+    )
+    assert read(page).text == "\n\n".join(["How the weir works", *NEWS[:2]])
+
+
+def test_lines_around_the_text_that_are_none_of_it_go_whatever_they_are_called() -> None:
+    before, after = "<div>You are here: rivers</div>", "<div>Print</div><h3>More from this river</h3>"
+    page = f"<title>How the weir works</title><div>{before}<h1>How the weir works</h1><div>3 May 2026 10:21</div>{paragraphs(NEWS)}{after}</div>"
+    assert read(page).text == "\n\n".join(["How the weir works", *NEWS])
+
+
 def test_a_text_that_advertisements_cut_into_pieces_stays_whole() -> None:
     pieces = "".join(f'<div class="row"><div class="ad-rail">ad</div><div class="body-text">{paragraphs([text] * 2)}</div></div>' for text in NEWS)
     document = read(f"<title>Weir</title><div class='story'>{pieces}</div><div class='footer'>x</div>")
@@ -140,8 +154,9 @@ def test_of_a_short_page_what_stands_around_its_headline_is_kept(text: str) -> N
 
 
 def test_a_headline_among_the_navigation_is_no_place_to_look_for_text() -> None:
-    page = f"<html><title>停水和缴费_水利局</title><nav><h1>停水和缴费</h1><p>某某水利局欢迎您的光临和监督。</p></nav>{MENU}{FOOT}"
-    assert read(page).warnings
+    page = "<html><title>停水和缴费_水利局</title><nav><h1>停水和缴费</h1><p>某某水利局欢迎您的光临。</p></nav><p>暂无。</p>"
+    document = read(page)
+    assert document.text == "暂无。" and document.warnings
 
 
 def test_signature_and_date_below_a_notice_stay() -> None:
