@@ -59,6 +59,9 @@ KINDS: Mapping[str, SourceKind] = MappingProxyType(
                 SourceOption("sitemap", "Address of a sitemap, or none; by default what robots.txt names."),
                 SourceOption("delay_s", "Least seconds between two requests to a host (0.5); its crawl delay counts, too."),
                 SourceOption("max_depth", "Most links from the entry (30)."),
+                SourceOption(
+                    "render", "auto: pages drawn by scripts are drawn first, by the extra dujiang[browser]; none (the default): they are failures."
+                ),
                 SourceOption("user_agent", "What the site is told of us; robots.txt goes by it (dujiang)."),
                 SourceOption("authorization", "Authorization header for the entry's own host.", secret=True),
                 SourceOption("cookie", "Cookie header for the entry's own host.", secret=True),

@@ -24,7 +24,7 @@ from pipeline.contracts.sources import (
 from pipeline.errors import BadRequest, Cancelled, Forbidden, Gone, Malformed, PipelineError, Unchanged, Unsupported
 from pipeline.identity import content_hash, fingerprint
 from pipeline.load.web import frontier as of
-from pipeline.load.web import report, sitemap
+from pipeline.load.web import render, report, sitemap
 from pipeline.load.web.addresses import Site, canonical, site_of
 from pipeline.load.web.crawl import ERROR_BYTES, PAGE_BYTES, REDIRECTS, REFUSALS, Crawl, page_bound
 from pipeline.load.web.fetch import AGENT, Fetcher, Reply, conditional, origin
@@ -62,11 +62,20 @@ def connect(spec: SourceSpec, around: Surroundings, *, resolve: Resolve = resolv
         max_pages=int(_number(options, "max_pages", MAX_PAGES)),
         max_depth=int(_number(options, "max_depth", MAX_DEPTH)),
         max_bytes=spec.max_bytes,
+        renders=_choice(options, "render", ("none", "auto")) == "auto",
     )
 
 
 def _parts(options: Mapping[str, str], name: str) -> list[str]:
     return options.get(name, "").replace(",", " ").split()
+
+
+def _choice(options: Mapping[str, str], name: str, known: Sequence[str]) -> str:
+    """One of `known`, the first when nothing is given."""
+    given = options.get(name, "").strip() or known[0]
+    if given not in known:
+        raise BadRequest(f"{name} is {given!r}", hint=f"Use one of: {', '.join(known)}.", pointer=f"/options/{name}")
+    return given
 
 
 def _number(options: Mapping[str, str], name: str, default: float) -> float:
@@ -85,10 +94,11 @@ def _number(options: Mapping[str, str], name: str, default: float) -> float:
 class Web:
     """Identity is the canonical address. Scopes are the entries."""
 
-    def __init__(self, polite: Polite, site: Site, *, sitemaps: str, max_pages: int, max_depth: int, max_bytes: int) -> None:
+    def __init__(self, polite: Polite, site: Site, *, sitemaps: str, max_pages: int, max_depth: int, max_bytes: int, renders: bool) -> None:
         self._polite, self._site = polite, site
         self._around = polite.around
         self._sitemaps, self._max_pages, self._max_depth, self._max_bytes = sitemaps, max_pages, max_depth, max_bytes
+        self._renders = renders
         self._pages: Mapping[str, Known] = {}
         self._crawl = 0.0
 
@@ -151,7 +161,7 @@ class Web:
         frontier.open(float(began) if isinstance(began, int | float) else None)
         for url in [url for url in frontier.pages if not site.holds(url)]:
             frontier.drop(url)
-        crawl = Crawl(self._polite, site, frontier, max_pages=self._max_pages, max_depth=self._max_depth)
+        crawl = Crawl(self._polite, site, frontier, max_pages=self._max_pages, max_depth=self._max_depth, renders=self._renders)
         self._pages, self._crawl = frontier.pages, frontier.crawl
         sound = [entry for entry, was in zip(site.entries, self._site.entries, strict=True) if was not in failed]
         if sound:
@@ -300,15 +310,37 @@ class Web:
         return min(PAGE_BYTES, self._max_bytes) if html else self._max_bytes
 
     def _drawn(self, item: SourceItem, where: str) -> RawDocument:
-        raise Unsupported(
-            f"{where} is drawn by scripts and holds no text by itself",
-            code="needs_browser",
-            hint="Give the source an address that serves the text: an export, a print view, or the site's own API.",
-        )
+        """A page as scripts draw it. Raises Unsupported with the code ``needs_browser`` where that is not wanted, not possible or of no use."""
+        if not self._renders:
+            hint = "Let it be drawn: `dujiang sources update NAME --render auto`; that needs the extra dujiang[browser]."
+            raise Unsupported(f"{where} is drawn by scripts and holds no text by itself", code="needs_browser", hint=hint)
+        data = render.draw(where, self._part)
+        markup = text_of(data, "utf-8")
+        page = read(markup, where)
+        if not page.text:
+            hint = "Give the source an address that serves the text: an export, a print view, or the site's own API."
+            raise Unsupported(f"{where} holds no text even when it is drawn", code="needs_browser", hint=hint)
+        title = page.title or item.title
+        crawled = CrawledDocument(where, title, markup, len(markup), datetime.fromtimestamp(self._around.now(), UTC))
+        return RawDocument(replace(item, title=title), data, content_hash(data), "text/html", "utf-8", crawled)
+
+    def _part(self, url: str) -> Reply:
+        """What a drawing page asks for: under the guard, with no pause of its own. Raises what `Fetcher.ask` raises."""
+        for _ in range(5):
+            reply = self._polite.fetcher.ask(url, bound=_part_bytes)
+            target = canonical(reply.headers.get("location", ""), url) if reply.status in REDIRECTS else ""
+            if not target:
+                return reply
+            url = target
+        raise Malformed(f"{url} redirects in a circle", code="redirect_loop", hint="Look at the page in a browser.")
 
 
 def _nothing(status: int, headers: Mapping[str, str]) -> int:
     return 0 if status == 200 else page_bound(status, headers)
+
+
+def _part_bytes(_status: int, _headers: Mapping[str, str]) -> int:
+    return PAGE_BYTES
 
 
 def _sitemap_bytes(status: int, _headers: Mapping[str, str]) -> int:

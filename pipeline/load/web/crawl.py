@@ -66,10 +66,11 @@ class Tally:
 class Crawl:
     """Used by one thread, once."""
 
-    def __init__(self, polite: Polite, site: Site, frontier: Frontier, *, max_pages: int, max_depth: int) -> None:
+    def __init__(self, polite: Polite, site: Site, frontier: Frontier, *, max_pages: int, max_depth: int, renders: bool = False) -> None:
         self._polite, self.site, self.frontier = polite, site, frontier
         self._around = polite.around
         self._max_pages, self._max_depth = max_pages, max_depth
+        self._renders = renders
         self.tally = Tally()
         self._count = sum(1 for _ in frontier.listed())
         self._by_text = {known.text: known.url for known in frontier.listed() if known.text}
@@ -253,6 +254,8 @@ class Crawl:
         )
         known.text, known.likeness = "", 0
         if page.shell:
+            # What is drawn changes without the shell: it is drawn in each sync, and compared by its bytes.
+            known.mark = "" if self._renders else known.mark
             self._settle(known, of.SHELL)
             yield self._listed(known)
             return
