@@ -16,7 +16,7 @@ from tests.system import ROOT, settings_for, until
 from workers import sealing
 from workers.dispatch import Platform, open_platform
 from workers.limits import rules
-from workers.surroundings import Around, Values, account
+from workers.surroundings import Around, Notebook, Values, account
 
 MAKER = """
 import sys, time
@@ -42,7 +42,7 @@ def platform(tmp_path: Path, redis_url: str) -> Iterator[Platform]:
 
 def around(platform: Platform, account: str = "a", check: Callable[[], None] = lambda: None) -> Around:
     """As another process would have it: with values of its own."""
-    return Around(platform.runtime.limits, Values(platform.settings), "shelf", account, check)
+    return Around(platform.runtime.limits, Values(platform.settings), "shelf", account, check, Notebook(platform.db, "source"))
 
 
 class Maker:
