@@ -143,7 +143,7 @@ def test_scripts_in_another_charset_are_not_what_the_page_is_written_in() -> Non
 
 
 def test_characters_of_hong_kong_are_read() -> None:
-    text = "佢哋喺河邊飲茶，講緊今年嘅雨水，個個都話要早啲開閘。"
+    text = TEXTS["traditional"] * 3 + "佢哋嚟咗，要早啲開閘㗎。"
     assert f"<p>{text}</p>" in decode_page(page(text, "big5hkscs", "big5"))[0]
 
 
