@@ -21,6 +21,7 @@ from pipeline.parse.layout import Cell, Layout, clean, flat, markup, spread
 MEDIA_TYPE = "application/vnd.feishu.docx+json"
 MOST_DEPTH = 60
 _TICKS = re.compile(r"`{3,}")
+_DIGITS = re.compile(r"[0-9]{1,9}")
 _TEXTS = ("text", "equation", "todo", "bullet", "ordered", "quote", "code")
 _PLAIN = frozenset({"page", "grid", "grid_column", "view", "table_cell", "agenda", "agenda_item", "agenda_item_content", "source_synced", "task"})
 """Containers that add nothing of their own: their children stand one after another."""
@@ -53,6 +54,8 @@ def parse(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
     root = blocks.get(str(document.get("document_id"))) or next((block for block in blocks.values() if not block.get("parent_id")), NOTHING)
     title = flat(clean(str(document.get("title") or ""))) or flat(reader.inline.text(table(root.get("page"))))
     reader.title(title)
+    if root and kind_of(root) != "page":
+        reader.block(root, 0)
     reader.children(root, 0)
     reader.rest(set(blocks))
     warnings = [f"{number} × {what}: not readable through the interface" for what, number in sorted(reader.dropped.items())]
@@ -81,10 +84,11 @@ class _Reader:
             self.layout.heading(title, 1)
 
     def rest(self, known: set[str]) -> None:
-        """Blocks that no parent names: better at the end than lost."""
+        """Blocks that no parent names, or that lie too deep: better at the end than lost."""
         for name in sorted(known - self._seen):
             block = self._blocks[name]
-            if name not in self._seen and kind_of(block) != "page" and str(block.get("parent_id")) not in known:
+            parent = str(block.get("parent_id"))
+            if name not in self._seen and kind_of(block) != "page" and (parent not in known or parent in self._seen):
                 self.block(block, 1)
 
     def children(self, block: Json, depth: int) -> None:
@@ -113,7 +117,7 @@ class _Reader:
         kind = kind_of(block)
         payload = table(block.get(kind))
         if kind.startswith("heading"):
-            level = int(kind[7:]) if kind[7:].isdigit() else 1
+            level = _number(kind[7:]) or 1
             text = flat(self.inline.text(payload))
             if text:
                 self.layout.heading(text, min(level + 1, 7))
@@ -126,9 +130,9 @@ class _Reader:
         elif kind in ("sheet", "bitable", "reference_base"):
             self._grid(kind, payload)
         elif kind in ("quote", "quote_container", "callout"):
-            self.layout.block("\n".join(self._lines(block, depth)), "Quote")
+            self.layout.block("\n".join(self._begun(block, depth)), "Quote")
         elif kind in ("code", "add_ons"):
-            self.layout.block("\n".join(self._lines(block, depth)), "Code")
+            self.layout.block("\n".join(self._begun(block, depth)), "Code")
         elif kind in _PLAIN:
             self.children(block, depth)
         elif kind == "reference_synced":
@@ -146,15 +150,19 @@ class _Reader:
     # ------------------------------------------------------------ nested: blocks as lines
 
     def _lines(self, block: Json, depth: int) -> list[str]:
-        """A block with all below it as lines of Markdown, for lists, quotes and cells."""
+        """A block with all below it as lines of Markdown, for lists, quotes and cells. One that stands elsewhere already is left out."""
+        if kind_of(block) in ("bullet", "ordered", "todo"):
+            return self._items([block], depth)
         name = str(block.get("block_id"))
-        self._seen.add(name)
-        if depth > MOST_DEPTH:
+        if name in self._seen or depth > MOST_DEPTH:
             return []
+        self._seen.add(name)
+        return self._begun(block, depth)
+
+    def _begun(self, block: Json, depth: int) -> list[str]:
+        """The same for a block that is noted as seen."""
         kind = kind_of(block)
         payload = table(block.get(kind))
-        if kind in ("bullet", "ordered", "todo"):
-            return self._items([block], depth)
         below = self._below(block, depth)
         if kind in ("quote", "quote_container", "callout"):
             own = self.inline.text(payload).split("\n") if kind == "quote" else []
@@ -186,13 +194,16 @@ class _Reader:
         lines: list[str] = []
         number = 0
         for item in run:
-            self._seen.add(str(item.get("block_id")))
+            name = str(item.get("block_id"))
+            if name in self._seen:
+                continue
+            self._seen.add(name)
             kind = kind_of(item)
             payload = table(item.get(kind))
             style = table(payload.get("style"))
             if kind == "ordered":
                 given = str(style.get("sequence") or "auto")
-                number = int(given) if given.isdigit() else number + 1
+                number = _number(given) or number + 1
                 mark = f"{number}. "
             else:
                 number = 0
@@ -237,13 +248,14 @@ class _Reader:
             record = None
         data = table(record).get("data")
         if isinstance(data, str) and data.strip():
-            return _fenced(data, str(table(record).get("view") or table(record).get("type") or "mermaid"))
+            return _fenced(data, "plantuml" if data.lstrip().startswith("@start") else "mermaid")
         return self._placeholder("add-on")
 
     def _unknown(self, block: Json, kind: str, payload: Json) -> list[str]:
         """A block of a kind that we do not know may hold text all the same."""
         text = self.inline.text(payload).strip()
-        what = _OBJECTS.get(kind, kind.replace("_", " ") if kind != "undefined" else f"block of type {block.get('block_type')}")
+        number = block.get("block_type")
+        what = f"block of type {number}" if kind == "undefined" and number not in (None, 999) else _OBJECTS.get(kind, kind.replace("_", " "))
         return [*(text.split("\n") if text else ()), *self._placeholder(what)]
 
     def _placeholder(self, what: str) -> list[str]:
@@ -270,16 +282,15 @@ class _Reader:
         for position, name in enumerate(names):
             if position % width == 0:
                 out.append([])
-            self._seen.add(name)
+            inner = self._lines(self._blocks.get(name, NOTHING), depth + 1)
             if position in covered:
-                self._lines(self._blocks.get(name, NOTHING), depth + 1)
                 continue
             merge = merges[position] if position < len(merges) else NOTHING
             # Spans are numbers that anybody can write: they end with the table.
             rows_left = (len(names) - position - 1) // width + 1
             tall, wide = min(max(1, _number(merge.get("row_span"))), rows_left), min(max(1, _number(merge.get("col_span"))), width - position % width)
             covered |= {position + row * width + column for row in range(tall) for column in range(wide)} - {position}
-            text = " ".join(flat(line) for line in self._lines(self._blocks.get(name, NOTHING), depth + 1) if line.strip())
+            text = " ".join(flat(line) for line in inner if line.strip())
             out[-1].append(Cell(text, tall, wide, header=bool(shape.get("header_row")) and position < width))
         return out
 
@@ -333,4 +344,7 @@ def _language(payload: Json) -> str:
 
 
 def _number(value: object) -> int:
-    return int(value) if isinstance(value, int | float) or (isinstance(value, str) and value.isdigit()) else 0
+    """0 for what is no number of a sensible length."""
+    if isinstance(value, str):
+        return int(value) if _DIGITS.fullmatch(value) else 0
+    return int(value) if isinstance(value, int | float) else 0
