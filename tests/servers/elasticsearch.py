@@ -213,10 +213,10 @@ class Elasticsearch:
                 os.chown(path, self._account, self._account_group())
 
     def _keystore(self) -> None:
-        environment = os.environ | {"ES_JAVA_HOME": str(self._java), "ES_PATH_CONF": str(self._folder / "config")}
+        environment = os.environ | {"ES_JAVA_HOME": str(self._java), "ES_PATH_CONF": str(self._folder / "config"), "CLI_JAVA_OPTS": QUICK}
         tool = str(self._home / "bin" / "elasticsearch-keystore")
-        subprocess.run([tool, "create"], env=environment, check=True, capture_output=True)
-        subprocess.run([tool, "add", "-x", "bootstrap.password"], env=environment, check=True, capture_output=True, input=self._password.encode())
+        add = [tool, "add", "--force", "--stdin", "bootstrap.password"]  # makes the keystore, too
+        subprocess.run(add, env=environment, check=True, capture_output=True, input=self._password.encode())
 
     def _answers(self, ports: Path) -> bool:
         if not ports.exists():
