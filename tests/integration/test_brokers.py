@@ -54,7 +54,7 @@ def redis_like(path: Path) -> Server:
     def left() -> set[str]:
         with server.client() as client:
             lists = {key.decode() for key in client.scan_iter("dujiang.dujiang.*") if client.type(key) == b"list"}
-            unacked = {"unacked"} if client.hlen("dujiang.unacked") else set()
+            unacked = {f"unacked {tag.decode()}" for tag in client.hkeys("dujiang.unacked")}
             return lists | unacked | endless_keys(client)
 
     def purge() -> int:
@@ -162,9 +162,11 @@ def wait_for_progress(system: System, tenant: str) -> None:
 def test_a_run_builds_what_is_built_without_a_broker_and_leaves_nothing_behind(
     system: System, broker: Server, corpus: Path, undisturbed: Counts
 ) -> None:
+    # Of a worker that another test has killed, a message may be held until its time is up.
+    others = {name for name in broker.leftovers() if name.startswith("unacked")}
     run = system.finish(system.ingest(corpus, tenant="plain"))
     assert system.counts(run, "plain") == undisturbed
-    until(lambda: not broker.leftovers(), 15.0, "the broker holds nothing of it")
+    until(lambda: not broker.leftovers() - others, 15.0, "the broker holds nothing of it")
     assert system.rows("SELECT count(*) FROM batches WHERE status IN ('queued', 'leased')") == [(0,)]
 
 
