@@ -24,6 +24,8 @@ from workers.ledger.work import Detail
 
 FRESH_S = 2.0
 """How long a connector is used without a look at whether its source was changed or stopped."""
+PAUSED_WAIT_S = 0.5
+"""Nothing is begun for a paused source; this is how soon its documents go on once it is resumed."""
 REFUSED_WAIT_S = 60.0
 
 Surround = Callable[[SourceRow, Callable[[], None]], Surroundings]
@@ -89,6 +91,14 @@ class Fetcher:
             raise Cancelled("the source was deleted")
         if row.paused == sources.STOPPED:
             raise _refused(row)
+        if row.paused:
+            raise Unavailable(
+                f"source {row.name!r} is paused",
+                after=PAUSED_WAIT_S,
+                dependency=True,
+                hint=f"`dujiang sources resume {row.name}` lets it go on.",
+                code="source_paused",
+            )
         if made is not None and made.row.updated_at == row.updated_at:
             made = _Made(made.connector, row, now)
         else:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
 from pipeline.errors import BadRequest, Conflict, NotFound, Unsupported
 from tests.simulators.shelf import Shelf, filled
 from tests.sourced import Bench, plugged
-from workers import deleting, erasing, withdrawal
+from workers import deleting, erasing, fetching, withdrawal
 from workers.ledger import absence, outstanding, removal, scans, sources
 from workers.ledger.intake import Submission
 from workers.ledger.scans import Found
+from workers.ledger.schema import documents
 
 MANY = [f"page-{number:03}" for number in range(60)]
 
@@ -162,6 +165,32 @@ def test_a_cancelled_run_is_not_listed_any_more(bench: Bench, tmp_path: Path) ->
     assert bench.platform.cancel(run.run_id).status == "cancelled"
     assert not bench.listing() and shelf.calls() == []
     assert bench.sync().indexed == 1
+
+
+def test_a_pause_is_seen_between_two_downloads_and_is_no_failure_however_long(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "FRESH_S", 0.0)
+    shelf = shelf_of(bench, tmp_path, *MANY[:10])
+    fetch = fetching.Fetcher.fetch
+
+    def pausing(*given: Any) -> Any:
+        made = fetch(*given)
+        bench.sources.pause("shelf")
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching.Fetcher, "fetch", pausing)
+        bench.sources.sync("shelf")
+        bench.work()
+        bench.work()
+    assert len(shelf.calls("fetch")) == 1 and bench.sources.show("shelf").status == "paused"
+    with bench.runtime.db.write() as connection:
+        waited = documents.c.waiting_since - 100 * 3600.0
+        assert connection.execute(update(documents).where(documents.c.waiting_since.is_not(None)).values(waiting_since=waited)).rowcount == 9
+    bench.sources.resume("shelf")
+    with bench.runtime.db.read() as connection:
+        assert connection.execute(select(documents.c.id).where(documents.c.waiting_since.is_not(None))).first() is None
+    run = bench.sync()
+    assert (run.indexed, run.failed) == (10, 0) and len(shelf.calls("fetch")) == 10
 
 
 def test_two_sources_never_share_a_document(bench: Bench, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pipeline.errors import Conflict, NotFound
 from workers.ledger import balance
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database
-from workers.ledger.schema import collections, runs, sources
+from workers.ledger.schema import OF_SOURCE, collections, documents, runs, sources
 from workers.ledger.work import CollectionRow
 
 STOPPED = 2
@@ -288,6 +288,10 @@ def _hold(connection: Connection, source_id: str, paused: int, now: float, reaso
         .where(sources.c.id == source_id, _THERE)
         .values(paused=paused, last_error=reason, claimed_by="", claimed_until=None, updated_at=now)
     )
+    if not paused:
+        # However long it was, the pause is nobody's failure.
+        mine = (documents.c.source_id == source_id, OF_SOURCE, documents.c.waiting_since.is_not(None))
+        connection.execute(update(documents).where(*mine).values(waiting_since=None))
     wanted, now_is = ("paused", ("queued", "running")) if paused else ("running", ("paused",))
     connection.execute(
         update(runs)
