@@ -62,6 +62,8 @@ KINDS: Mapping[str, SourceKind] = MappingProxyType(
                 SourceOption(
                     "render", "auto: pages drawn by scripts are drawn first, by the extra dujiang[browser]; none (the default): they are failures."
                 ),
+                SourceOption("content", "What is kept of pages: article (the default), auto or full."),
+                SourceOption("links", "inline: addresses of links are written into the text; none (the default)."),
                 SourceOption("user_agent", "What the site is told of us; robots.txt goes by it (dujiang)."),
                 SourceOption("authorization", "Authorization header for the entry's own host.", secret=True),
                 SourceOption("cookie", "Cookie header for the entry's own host.", secret=True),

@@ -47,7 +47,7 @@ def test_1_robots_wildcards_and_a_byte_order_mark_and_the_crawl_delay_are_kept(w
     crawled = Crawled(web)
     scanned = crawled.scan()
     assert scanned.paths == {"/", "/a", "/private/open", "/c.printer"}
-    assert "2 addresses are closed to us by robots.txt" in scanned.notes
+    assert "closed to us by robots.txt: 2" in scanned.notes
     pages = [call.at for call in web.calls if not call.path.endswith("robots.txt")]
     assert all(later - earlier >= 1.5 / 0.95 - 0.2 for earlier, later in pairwise(pages))
 
@@ -209,7 +209,7 @@ def test_5_a_page_with_ten_thousand_links_and_a_page_of_five_megabytes_are_borne
     site.put("/long", page("Long", "A word after another. " * 230_000))
     scanned = Crawled(web, max_pages="30", max_depth="1").scan()
     assert scanned.paths == {"/", "/links", "/long"}
-    assert "too many on one page" not in scanned.notes or scanned.done
+    assert "too many links on one page: 5000" in scanned.notes
 
 
 # ---------------------------------------------------------------- 6: bodies
@@ -239,7 +239,7 @@ def test_6_what_a_body_is_counts_more_than_its_name_or_its_header(web: Web) -> N
     scanned = crawled.scan()
     assert scanned.paths == {"/", "/no-type", "/report.html", "/page.pdf", "/behind"}
     assert scanned.listed["page.pdf"].item.title == "Page"
-    assert "1 addresses hold no document" in scanned.notes
+    assert "no document: 1" in scanned.notes
     assert crawled.fetch("/report.html").data.startswith(b"%PDF")
 
 
@@ -303,6 +303,15 @@ def test_7_a_page_that_moves_is_one_document_before_and_after(web: Web) -> None:
     assert scanned.paths == {"/", "/new"} and scanned.gone == {"/old"}
 
 
+def test_7_a_page_behind_a_login_for_a_while_is_not_said_to_be_gone(web: Web) -> None:
+    linked(web, "/a", "/login")
+    crawled = Crawled(web)
+    crawled.scan()
+    web.site().redirect("/a", "/login", 302)
+    scanned = crawled.scan()
+    assert scanned.paths == {"/", "/login"} and not scanned.gone
+
+
 # ---------------------------------------------------------------- 8: bounds
 
 
@@ -330,7 +339,7 @@ def test_9_soft_404_pages_are_no_documents_and_410_is_evidence(web: Web) -> None
     del site.leaves["/broken"]
     crawled = Crawled(web)
     scanned = crawled.scan()
-    assert scanned.paths == {"/", "/a", "/gone"} and "1 pages say that they do not exist" in scanned.notes
+    assert scanned.paths == {"/", "/a", "/gone"} and "although the site answers 200: 1" in scanned.notes
     site.leaves["/gone"] = Leaf(b"", status=410, etag="")
     scanned = crawled.scan()
     assert scanned.gone == {"/gone"} and scanned.paths == {"/", "/a"}
@@ -366,6 +375,14 @@ def test_9_a_page_that_fails_for_a_while_stays_listed_as_it_was(web: Web) -> Non
     assert scanned.listed["a"].item.revision == before.revision and scanned.done
 
 
+def test_9_many_pages_that_fail_do_not_fail_their_host(web: Web) -> None:
+    linked(web, *(f"/p{number}" for number in range(20)))
+    for number in range(15):
+        web.site().leaves[f"/p{number}"] = Leaf(b"", status=500, etag="")
+    scanned = Crawled(web).scan()
+    assert scanned.done[0].count == 21 and all(scanned.listed[f"p{number}"].item.revision == "" for number in range(15))
+
+
 def test_9_one_refused_page_is_hidden_and_a_wall_before_the_whole_site_hides_nothing(web: Web) -> None:
     paths = [f"/p{number}" for number in range(40)]
     linked(web, *paths)
@@ -391,8 +408,8 @@ def test_10_equal_pages_are_listed_once_and_nearly_equal_ones_reported(web: Web)
     site.put("/print", page("Text", f"{words} printed"))
     scanned = Crawled(web).scan()
     assert scanned.paths == {"/", "/text", "/print"}
-    assert "1 addresses show what another one shows" in scanned.notes and "/copy = " in scanned.notes
-    assert "1 pages are nearly the same as another one" in scanned.notes and "/print ~ " in scanned.notes
+    assert "another address shows the same: 1" in scanned.notes and "/copy = " in scanned.notes
+    assert "nearly the same as another page: 1" in scanned.notes and "/print ~ " in scanned.notes
 
 
 def test_10_when_the_one_of_two_doubles_goes_the_other_is_the_document(web: Web) -> None:
@@ -502,7 +519,7 @@ def test_13_a_page_drawn_by_scripts_is_flagged_and_never_indexed_as_empty(web: W
     web.site().put("/app", shell)
     crawled = Crawled(web)
     scanned = crawled.scan()
-    assert scanned.listed["app"].raw is None and "1 pages are drawn by scripts and need a browser" in scanned.notes
+    assert scanned.listed["app"].raw is None and "drawn by scripts, so that they need a browser: 1" in scanned.notes
     with pytest.raises(Unsupported) as raised:
         crawled.fetch("/app")
     assert raised.value.code == "needs_browser"

@@ -63,7 +63,14 @@ def connect(spec: SourceSpec, around: Surroundings, *, resolve: Resolve = resolv
         max_depth=int(_number(options, "max_depth", MAX_DEPTH)),
         max_bytes=spec.max_bytes,
         renders=_choice(options, "render", ("none", "auto")) == "auto",
+        reading=_reading(options),
     )
+
+
+def _reading(options: Mapping[str, str]) -> Mapping[str, str]:
+    """What the parser is to keep of pages; with each item, so that another wish reads them anew."""
+    links = _choice(options, "links", ("none", "inline"))
+    return {"content": _choice(options, "content", ("article", "auto", "full"))} | ({"links": links} if links == "inline" else {})
 
 
 def _parts(options: Mapping[str, str], name: str) -> list[str]:
@@ -94,11 +101,13 @@ def _number(options: Mapping[str, str], name: str, default: float) -> float:
 class Web:
     """Identity is the canonical address. Scopes are the entries."""
 
-    def __init__(self, polite: Polite, site: Site, *, sitemaps: str, max_pages: int, max_depth: int, max_bytes: int, renders: bool) -> None:
+    def __init__(
+        self, polite: Polite, site: Site, *, sitemaps: str, max_pages: int, max_depth: int, max_bytes: int, renders: bool, reading: Mapping[str, str]
+    ) -> None:
         self._polite, self._site = polite, site
         self._around = polite.around
         self._sitemaps, self._max_pages, self._max_depth, self._max_bytes = sitemaps, max_pages, max_depth, max_bytes
-        self._renders = renders
+        self._renders, self._reading = renders, reading
         self._pages: Mapping[str, Known] = {}
         self._crawl = 0.0
 
@@ -161,7 +170,8 @@ class Web:
         frontier.open(float(began) if isinstance(began, int | float) else None)
         for url in [url for url in frontier.pages if not site.holds(url)]:
             frontier.drop(url)
-        crawl = Crawl(self._polite, site, frontier, max_pages=self._max_pages, max_depth=self._max_depth, renders=self._renders)
+        bounds = {"max_pages": self._max_pages, "max_depth": self._max_depth}
+        crawl = Crawl(self._polite, site, frontier, **bounds, renders=self._renders, reading=self._reading)
         self._pages, self._crawl = frontier.pages, frontier.crawl
         sound = [entry for entry, was in zip(site.entries, self._site.entries, strict=True) if was not in failed]
         if sound:
@@ -225,7 +235,7 @@ class Web:
             before = known.listed
             if not stands and known.state == of.SAME:
                 yield crawl.list_after_all(known)
-            elif stands and before and before != frontier.crawl:
+            elif stands and known.state != of.LED and before and before != frontier.crawl:
                 yield Tombstone(known.url, Evidence.GONE)
                 known.listed = 0.0
                 frontier.change(known)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+from types import MappingProxyType
 from urllib.parse import urlsplit, urlunsplit
 
 from pipeline.contracts import CrawledDocument, RawDocument, SourceItem
@@ -18,7 +19,7 @@ from pipeline.load.web.addresses import FILES, NO_PAGE, Site, canonical, name, s
 from pipeline.load.web.fetch import Reply, conditional
 from pipeline.load.web.frontier import Frontier, Known
 from pipeline.load.web.page import Page, is_html, read, text_of
-from pipeline.load.web.polite import PATIENCE_S, TRIES, UNSAID_S, Host, Polite
+from pipeline.load.web.polite import LEFT_ALONE, PAGE_FAILED, PATIENCE_S, TRIES, UNSAID_S, Host, Polite
 
 PAGE_BYTES = 20_000_000
 """Largest page; documents of other formats have the house's own limit."""
@@ -66,17 +67,26 @@ class Tally:
 class Crawl:
     """Used by one thread, once."""
 
-    def __init__(self, polite: Polite, site: Site, frontier: Frontier, *, max_pages: int, max_depth: int, renders: bool = False) -> None:
+    def __init__(
+        self,
+        polite: Polite,
+        site: Site,
+        frontier: Frontier,
+        *,
+        max_pages: int,
+        max_depth: int,
+        renders: bool = False,
+        reading: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._polite, self.site, self.frontier = polite, site, frontier
         self._around = polite.around
         self._max_pages, self._max_depth = max_pages, max_depth
         self._renders = renders
+        self._reading = reading
         self.tally = Tally()
         self._count = sum(1 for _ in frontier.listed())
         self._by_text = {known.text: known.url for known in frontier.listed() if known.text}
-        self.aliases: list[Known] = [
-            known for known in frontier.pages.values() if known.visit == frontier.crawl and known.state in (of.MOVED, of.SAME)
-        ]
+        self.aliases: list[Known] = [known for known in frontier.pages.values() if known.visit == frontier.crawl and known.state in of.ALIASES]
 
     def mark(self) -> Mark:
         return Mark({"crawl": self.frontier.crawl})
@@ -151,13 +161,18 @@ class Crawl:
 
     def _unanswered(self, known: Known, host: Host, error: Unavailable) -> Iterator[ScanEvent]:
         """Try again later; after some times it is this page's own failure, and after many in a row the host's."""
-        host.failures += 1
+        if error.code == LEFT_ALONE:
+            host.ready_at = self._around.now() + (error.after or 1.0)
+            self.frontier.queue(known)
+            return
+        host.failures += error.code != PAGE_FAILED
         known.tries += 1
         if host.robots is None or host.failures >= MOST_FAILURES or error.code == "unknown_host":
             host.down = error
             self.frontier.queue(known)
         elif known.tries < TRIES:
-            host.ready_at = self._around.now() + (error.after or 2.0**known.tries)
+            if error.code != PAGE_FAILED:
+                host.ready_at = self._around.now() + (error.after or 2.0**known.tries)
             self.frontier.queue(known)
         else:
             self.tally.visits += 1
@@ -174,7 +189,7 @@ class Crawl:
 
     def _again(self, known: Known) -> Iterator[ScanEvent]:
         """It is as it was."""
-        state = known.state if known.state in of.DOCUMENTS or known.state in (of.SAME, of.MOVED) else of.PAGE
+        state = known.state if known.state in of.DOCUMENTS | of.ALIASES else of.PAGE
         if known.text and state in (of.PAGE, of.SAME):
             known.target = self._by_text.setdefault(known.text, known.url)
             state = of.PAGE if known.target == known.url else of.SAME
@@ -218,8 +233,8 @@ class Crawl:
             yield from self._broken(known, Malformed("it redirects in a circle"), "redirect_loop")
         else:
             known.target, known.text, known.mark = target, "", ""
-            permanent = reply.status in (301, 308)
-            self._settle(known, of.MOVED, misses=0 if permanent else known.misses)
+            # A login page or a notice is in the way only for a while.
+            self._settle(known, of.MOVED if reply.status in (301, 308) else of.LED)
             self.aliases.append(known)
             self.frontier.add(target, known.depth, hops=known.hops + 1)
 
@@ -323,18 +338,16 @@ class Crawl:
     def _validate(self, known: Known, reply: Reply) -> None:
         known.etag, known.modified = reply.validators.get("etag", ""), reply.validators.get("last_modified", "")
 
-    def _settle(self, known: Known, state: str, *, misses: int | None = None) -> None:
+    def _settle(self, known: Known, state: str) -> None:
         known.state, known.visit, known.tries = state, self.frontier.crawl, 0
-        if misses is None:
-            misses = known.misses + 1 if state in (of.MISSING, of.GONE) else 0
-        known.misses = misses
+        known.misses = known.misses + 1 if state in (of.MISSING, of.GONE) else 0
         self.frontier.change(known)
 
     def _listed(self, known: Known, raw: RawDocument | None = None) -> Listed:
         if known.listed != self.frontier.crawl:
             self._count += 1
         known.listed = self.frontier.crawl
-        return Listed(item(known), self.site.scope(known.url), raw)
+        return Listed(self._item(known), self.site.scope(known.url), raw)
 
     def list_after_all(self, known: Known) -> Listed:
         """What was taken for another page's double, and turned out to stand alone."""
@@ -342,11 +355,11 @@ class Crawl:
         return self._listed(known)
 
     def _raw(self, known: Known, reply: Reply, markup: str) -> RawDocument:
-        listed = item(known)
+        listed = self._item(known)
         crawled = CrawledDocument(known.url, known.title, markup, len(markup), datetime.fromtimestamp(self._around.now(), UTC), reply.validators)
         return RawDocument(listed, reply.body, content_hash(reply.body), known.media_type, reply.charset, crawled)
 
-
-def item(known: Known) -> SourceItem:
-    """An address as it is listed."""
-    return SourceItem(known.url, known.mark, known.title or name(known.url)[:200], known.url, "", known.media_type)
+    def _item(self, known: Known) -> SourceItem:
+        """An address as it is listed, with what the parser is to keep of it."""
+        title = known.title or name(known.url)[:200]
+        return SourceItem(known.url, known.mark, title, known.url, "", known.media_type, metadata=dict(self._reading))

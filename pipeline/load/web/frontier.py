@@ -24,7 +24,9 @@ HEADER = "0"
 """Note with what the others were made under."""
 
 WAITING, PAGE, FILE, SHELL, BROKEN = "waiting", "page", "file", "shell", "broken"
-MOVED, SAME = "moved", "same"
+MOVED, LED, SAME = "moved", "led", "same"
+"""It leads to another one for good, for now, or shows what another one shows."""
+ALIASES = frozenset({MOVED, LED, SAME})
 MISSING, GONE, REFUSED, ROBOTS, OUTSIDE, NO_DOCUMENT = "missing", "gone", "refused", "robots", "outside", "no_document"
 DOCUMENTS = frozenset({PAGE, FILE, SHELL, BROKEN})
 """States in which an address is listed."""
@@ -49,7 +51,7 @@ class Known:
     title: str = ""
     media_type: str = ""
     target: str = ""
-    """Address that stands for it, where it is `MOVED` or the `SAME`."""
+    """Address that stands for it, where it is one of the `ALIASES`."""
     text: str = ""
     """Hash of its words."""
     likeness: int = 0
@@ -94,7 +96,7 @@ class Frontier:
         self.left_out: dict[str, int] = {}
         """Why addresses were not taken → how many."""
         self._dirty: dict[str, Known | None] = {}
-        self._waiting: dict[str, list[tuple[int, int, int, str]]] = {}
+        self._waiting: dict[str, list[tuple[int, int, int, int, str]]] = {}
         self._shapes: dict[str, int] = {}
         self._paths: dict[str, int] = {}
         self._counter = 0
@@ -158,8 +160,8 @@ class Frontier:
             self._paths[path] = self._paths.get(path, 0) + 1
 
     def queue(self, known: Known) -> None:
-        """Ask for it in this crawl: first what was listed before, then by distance from the entry."""
-        entry = (0 if known.listed else 1, known.depth, known.order, known.url)
+        """Ask for it in this crawl: first what has not failed, what was listed before, then by distance from the entry."""
+        entry = (known.tries, 0 if known.listed else 1, known.depth, known.order, known.url)
         heapq.heappush(self._waiting.setdefault(urlsplit(known.url).netloc, []), entry)
 
     def hosts(self) -> list[str]:
@@ -170,7 +172,7 @@ class Frontier:
         """The next address of a host."""
         waiting = self._waiting.get(host, [])
         while waiting:
-            known = self.pages.get(heapq.heappop(waiting)[3])
+            known = self.pages.get(heapq.heappop(waiting)[4])
             if known is not None and known.visit != self.crawl:
                 return known
         return None
@@ -204,7 +206,7 @@ class Frontier:
                 return ""
             if known.listed == self.crawl and known.state in DOCUMENTS:
                 return url
-            url = known.target if known.state in (MOVED, SAME) and known.visit == self.crawl else ""
+            url = known.target if known.state in ALIASES and known.visit == self.crawl else ""
         return ""
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 MOST_LINKS = 5000
 SHELL_CHARACTERS = 200
 """A page with less text than that, with scripts and a place where they draw, is a shell."""
-_META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _HTML = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body|title|meta|div|p|h1)[\s>]", re.IGNORECASE | re.DOTALL
 )
@@ -55,9 +54,8 @@ def is_html(data: bytes, media_type: str) -> bool:
 
 def text_of(data: bytes, declared: str) -> str:
     """The page's text, its charset found by the bytes, with the document's own declaration and the header's as hints."""
-    found = _META.search(data[:4096])
     try:
-        return charset.decode(data, found[1].decode("ascii") if found else declared)[0]
+        return charset.decode_page(data, declared)[0]
     except Malformed:
         return data.decode("utf-8", "replace")
 

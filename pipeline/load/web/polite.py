@@ -19,6 +19,10 @@ PATIENCE_S = 120.0
 UNSAID_S = 30.0
 """Pause after a 429 that names no time."""
 TRIES = 3
+PAGE_FAILED = "server_error"
+"""Code of a failure that says nothing about the host: it answers, only not with this page."""
+LEFT_ALONE = "left_alone"
+"""Code of a refusal of our own: all workers leave the host alone for a moment."""
 AT_ONCE = 4
 """Requests at the same time to a host that needs no pauses."""
 
@@ -69,7 +73,8 @@ class Polite:
             made: list[str] = []
 
             def make() -> tuple[str, float]:
-                made.append(self._patiently(url))
+                # Never empty: a value that is empty counts as none.
+                made.append(self._patiently(url) or "#")
                 return made[0], ROBOTS_LIFE_S
 
             name = f"robots.{origin(url)}"
@@ -110,7 +115,8 @@ class Polite:
             host.throttled += 1
             raise RateLimited(f"{name} answered {reply.status}", after=wait_s if wait_s is not None else UNSAID_S, scope=name)
         if reply.status >= 500:
-            raise Unavailable(f"{name} answered {reply.status}", code="server_error")
+            code = "bad_gateway" if reply.status in (502, 503, 504) else PAGE_FAILED
+            raise Unavailable(f"{name} answered {reply.status}", code=code)
 
     def now_or_soon(self, url: str, *, bound: Bound, method: str = "GET") -> Reply:
         """`ask`, short waits and passing failures sat out. Raises as `ask` does."""

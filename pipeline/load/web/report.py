@@ -39,32 +39,31 @@ def lines(crawl: Crawl, polite: Polite) -> Iterator[str]:
     for known in visited:
         states.setdefault(known.state, []).append(known.url)
     told: Mapping[str, str] = {
-        of.SHELL: "pages are drawn by scripts and need a browser",
-        of.ROBOTS: "addresses are closed to us by robots.txt",
-        of.REFUSED: "addresses are refused",
-        of.NO_DOCUMENT: "addresses hold no document",
+        of.SHELL: "drawn by scripts, so that they need a browser",
+        of.ROBOTS: "closed to us by robots.txt",
+        of.REFUSED: "refused",
+        of.NO_DOCUMENT: "no document",
     }
     for state, text in told.items():
         if state in states:
-            yield f"{len(states[state])} {text}: {_some(states[state])}"
+            yield f"{text}: {_some(states[state])}"
     if crawl.tally.soft:
-        yield f"{crawl.tally.soft} pages say that they do not exist, although the site answers 200"
+        yield f"say that they do not exist, although the site answers 200: {crawl.tally.soft}"
     for why, count in sorted(crawl.frontier.left_out.items()):
-        yield f"{count} addresses were left out: {why}"
+        yield f"left out, {why}: {count}"
     if crawl.tally.links_left_out:
-        yield f"{crawl.tally.links_left_out} links were left out: too many on one page"
+        yield f"left out, too many links on one page: {crawl.tally.links_left_out}"
     listed = sum(1 for _ in crawl.frontier.listed())
     if crawl.tally.outside and listed <= 1:
-        yield f"{crawl.tally.outside} links lead out of the site: widen it with --scope if they belong to it"
+        yield f"links that lead out of the site: {crawl.tally.outside}; widen it with --scope if they belong to it"
     doubles = [f"{known.url} = {known.target}" for known in visited if known.state == of.SAME]
     if doubles:
-        yield f"{len(doubles)} addresses show what another one shows, and are not listed: {_some(doubles)}"
+        yield f"not listed, since another address shows the same: {_some(doubles)}"
     pairs = [f"{later} ~ {first}" for first, later in near(likenesses(crawl.frontier.listed()), MOST_PAIRS)]
     if pairs:
-        yield f"{len(pairs)}{'+' if len(pairs) == MOST_PAIRS else ''} pages are nearly the same as another one: {_some(pairs)}"
+        yield f"nearly the same as another page: {_some(pairs)}"
 
 
 def _some(found: Iterable[str]) -> str:
     shown = list(found)
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + more
+    return f"{len(shown)} ({', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''})"
