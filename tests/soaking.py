@@ -115,7 +115,7 @@ class Crew:
             self.kills += 1
             process.kill()
 
-    def finish(self, run_id: str, stopped: Callable[[], None], seconds: float = 120.0) -> None:
+    def finish(self, run_id: str, stopped: Callable[[], None], seconds: float = 900.0) -> None:
         """Work on a run to its end, whatever happens to the workers. `stopped` gives a source that was stopped good credentials."""
         for _ in range(1000):
             self._process = self._context.Process(target=work, args=(str(self._home), self._clock, run_id, self._answer_s), daemon=True)

@@ -69,6 +69,16 @@ def spread(rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
     return grid
 
 
+def squared(grid: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Without empty rows and the empty columns at the right; every row of the same length, unless that were too many cells."""
+    full = [row for row in grid if any(row)]
+    filled = [max(column + 1 for column, cell in enumerate(row) if cell) for row in full]
+    width = max(filled, default=0)
+    if width * len(full) > MOST_CELLS:
+        return [list(row[:number]) for row, number in zip(full, filled, strict=True)]
+    return [[*row[:width], *([""] * (width - len(row)))] for row in full]
+
+
 def _spread_row(row: Sequence[Cell], waiting: dict[int, tuple[int, str]]) -> tuple[list[str], dict[int, tuple[int, str]]]:
     """(texts by column, what reaches into later rows by column: rows left and text)."""
     line: list[str] = []

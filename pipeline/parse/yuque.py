@@ -14,17 +14,22 @@ import orjson
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed, TooLarge
 from pipeline.parse import html, markdown
-from pipeline.parse.layout import Layout, clean, flat
+from pipeline.parse.layout import Layout, clean, flat, squared
 
 MEDIA_TYPE = "application/vnd.yuque.document+json"
 MOST_SHEET_BYTES = 200_000_000
 MOST_CELLS = 5_000_000
-MOST_ROWS = 1_000_000
-_ANCHOR = re.compile(r'<a name="[^"]*">\s*</a>')
+MOST_COLUMNS = 16_384
+MOST_DEPTH = 20
+"""Of lists and objects within one cell."""
+# Quantifiers are bounded: what has an opening and no end must not be looked through again and again.
+_ANCHOR = re.compile(r'<a name="[^"\n]{0,200}">\s{0,20}</a>')
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
-_FORMULA = re.compile(r"!\[[^\]]*\]\([^)\s]*#card=math&code=([^)&\s]*)[^)]*\)")
-_IMAGE_QUERY = re.compile(r"(!\[[^\]]*\]\([^)\s?#]+)[?#][^)\s]*\)")
-_FENCED = re.compile(r"(^(?P<mark>`{3,}|~{3,})[^\n]*\n.*?^(?P=mark)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+_FORMULA = re.compile(r"!\[[^\]\n]{0,500}\]\([^)\s#]{0,2000}#card=math&code=([^)&\s]{0,8000})[^)]{0,2000}\)")
+_IMAGE_QUERY = re.compile(r"(!\[[^\]\n]{0,500}\]\([^)\s?#]{1,2000})[?#][^)\s]{0,8000}\)")
+_FENCED = re.compile(r"(^(?P<mark>`{3,}+|~{3,}+)[^\n]*\n.*?^(?P=mark)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+_PLACE = re.compile(r"[0-9]{1,7}")
 
 Row = Mapping[str, object]
 
@@ -86,13 +91,12 @@ def _sheets(detail: Row, title: str) -> ParsedDocument:
     sheets = _computed(detail) or _compressed(detail)
     for name, rows in sheets:
         layout.headings.clear()
-        filled = [row for row in rows if any(row)]
+        filled = squared(rows)
         if not filled:
             warnings.append(f"sheet {name!r} is empty")
             continue
         layout.heading(flat(clean(name)), 1)
-        width = max(column + 1 for row in filled for column, cell in enumerate(row) if cell)
-        layout.table([[*row[:width], *([""] * (width - len(row)))] for row in filled], header_rows=1 if len(filled) > 1 else 0)
+        layout.table(filled, header_rows=1 if len(filled) > 1 else 0)
     if not layout.size:
         return _stub(detail, title, "empty sheet")
     return layout.document(title=title, media_type=MEDIA_TYPE, parser="yuque", warnings=warnings)
@@ -130,27 +134,26 @@ def _compressed(detail: Row) -> list[tuple[str, list[list[str]]]]:
 def _sparse(data: object) -> list[list[str]]:
     """``{"0": {"2": {"v": …}}}``, or lists in its place, as rows of equal meaning by column."""
     rows: list[list[str]] = []
-    cells = 0
+    left = MOST_CELLS
     for number, row in _numbered(data):
-        if number >= MOST_ROWS:
+        left -= max(0, number + 1 - len(rows))
+        if left < 0:
             break
-        while len(rows) <= number and cells < MOST_CELLS:
-            rows.append([])
-            cells += 1
+        rows += [[] for _ in range(number + 1 - len(rows))]
+        line = rows[number]
         for column, cell in _numbered(row):
-            line = rows[number]
-            if column > 16_384:
+            left -= max(0, column + 1 - len(line))
+            if column > MOST_COLUMNS or left < 0:
                 break
             line += [""] * (column + 1 - len(line))
             line[column] = _value(cast("Row", cell).get("v") if isinstance(cell, dict) else cell)
-            cells += 1
     return rows
 
 
 def _numbered(value: object) -> list[tuple[int, object]]:
     if isinstance(value, dict):
         table = cast("Mapping[str, object]", value)
-        return sorted((int(key), item) for key, item in table.items() if key.isdigit())
+        return sorted(((int(key), item) for key, item in table.items() if _PLACE.fullmatch(key)), key=lambda pair: pair[0])
     return list(enumerate(cast("list[object]", value))) if isinstance(value, list) else []
 
 
@@ -187,33 +190,33 @@ def _stub(detail: Row, title: str, what: str) -> ParsedDocument:
     return layout.document(title=title, media_type=MEDIA_TYPE, parser="yuque", warnings=[f"only the title could be read: {what}"])
 
 
-def _value(value: object) -> str:
+def _value(value: object, depth: int = 0) -> str:
     """A cell as a reader sees it: texts, numbers, chosen options, names, dates, links and files."""
-    if value is None or value == "":
+    if value is None or value == "" or depth > MOST_DEPTH:
         return ""
     if isinstance(value, bool):
         return "✓" if value else "✗"
     if isinstance(value, str | int | float):
         return flat(clean(str(value)))
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_value, cast("list[object]", value))))
-    return _object(cast("Row", value)) if isinstance(value, dict) else ""
+        return ", ".join(filter(None, [_value(item, depth + 1) for item in cast("list[object]", value)]))
+    return _object(cast("Row", value), depth + 1) if isinstance(value, dict) else ""
 
 
-def _object(value: Row) -> str:
+def _object(value: Row, depth: int) -> str:
     kind = str(value.get("class") or "")
     if kind == "checkbox":
         return _value(bool(value.get("value")))
     if kind == "image":
-        return _value(value.get("name") or value.get("alt") or "image")
+        return _value(value.get("name") or value.get("alt") or "image", depth)
     if kind == "link":
-        text, address = _value(value.get("text")), _value(value.get("url") or value.get("link"))
+        text, address = _value(value.get("text"), depth), _value(value.get("url") or value.get("link"), depth)
         return f"{text} ({address})" if text and address and text != address else text or address
     if kind == "formula":
-        return _value(value.get("value") if value.get("value") is not None else value.get("formula"))
+        return _value(value.get("value") if value.get("value") is not None else value.get("formula"), depth)
     for name in ("text", "name", "title", "value", "label", "src", "seconds"):
         if value.get(name) not in (None, ""):
-            return _value(value[name])
+            return _value(value[name], depth)
     return ""
 
 

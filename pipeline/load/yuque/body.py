@@ -9,8 +9,8 @@ from typing import cast
 from pipeline.load.yuque.client import ROWS
 
 KEPT = ("id", "type", "format", "slug", "title", "description", "body", "body_html", "body_lake", "body_sheet", "body_table", "created_at")
-_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)")
-_FILE = re.compile(r"(?<!!)\[([^\]]*)\]\((https?://[^)\s]*/attachments?/[^)\s]*)\)")
+_IMAGE = re.compile(r"!\[([^\]\n]{0,500})\]\(([^)\s]{1,2000})")
+_FILE = re.compile(r"(?<!!)\[([^\]\n]{0,500})\]\((https?://[^)\s]{0,2000}/attachments?/[^)\s]{0,2000})\)")
 MOST_ROWS = 100_000
 
 

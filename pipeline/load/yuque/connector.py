@@ -173,10 +173,11 @@ class Yuque:
         yield ScopeDone(book.namespace, len(listed.seen))
 
     def _pass(self, book: Book, places: Mapping[str, tuple[int, str]], listed: _Pass, progress: Progress, offset: int) -> Iterator[ScanEvent]:
-        for rows, after, listed.total in _pages(lambda at: self._client.documents(book.id, at), offset, listed.seen):
+        for rows, after, total in _pages(lambda at: self._client.documents(book.id, at), offset, listed.seen):
+            listed.total = total
             for row in rows:
                 yield self._event(row, book, places)
-            if after < listed.total:
+            if after < total:
                 yield replace(progress, offset=after).mark()
 
     def _changes(self, book: Book, progress: Progress) -> Iterator[ScanEvent]:

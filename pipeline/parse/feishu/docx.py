@@ -20,6 +20,8 @@ from pipeline.parse.layout import Cell, Layout, clean, flat, markup, spread
 
 MEDIA_TYPE = "application/vnd.feishu.docx+json"
 MOST_DEPTH = 60
+MOST_COVERED = 1_000_000
+"""Characters that one merged cell may write into the places it covers."""
 _TICKS = re.compile(r"`{3,}")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _TEXTS = ("text", "equation", "todo", "bullet", "ordered", "quote", "code")
@@ -289,8 +291,10 @@ class _Reader:
             # Spans are numbers that anybody can write: they end with the table.
             rows_left = (len(names) - position - 1) // width + 1
             tall, wide = min(max(1, _number(merge.get("row_span"))), rows_left), min(max(1, _number(merge.get("col_span"))), width - position % width)
-            covered |= {position + row * width + column for row in range(tall) for column in range(wide)} - {position}
             text = " ".join(flat(line) for line in inner if line.strip())
+            if len(text) * tall * wide > MOST_COVERED:
+                tall = wide = 1
+            covered |= {position + row * width + column for row in range(tall) for column in range(wide)} - {position}
             out[-1].append(Cell(text, tall, wide, header=bool(shape.get("header_row")) and position < width))
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,12 +12,16 @@ import orjson
 from pipeline.contracts import ParsedDocument, RawDocument
 from pipeline.errors import Malformed
 from pipeline.parse.feishu.inline import Json, rows, table
-from pipeline.parse.layout import Layout, clean, flat
+from pipeline.parse.layout import Layout, clean, flat, squared
 
 SHEET = "application/vnd.feishu.sheet+json"
 BITABLE = "application/vnd.feishu.bitable+json"
 _DATES = frozenset({"5", "1001", "1002"})
 """Field types that hold moments: date, created, modified."""
+MOST_COVERED = 5_000_000
+"""Characters that merged cells of one sheet may write into the places they cover."""
+MOST_DEPTH = 20
+"""Of lists and objects within one cell."""
 
 
 def parse_sheet(raw: RawDocument, options: Mapping[str, str]) -> ParsedDocument:
@@ -47,26 +51,33 @@ def of_sheets(kept: Json) -> Iterator[tuple[str, list[list[str]]]]:
     """(name, rows) of each sheet with content; a merged cell's text stands in each place it covers."""
     for sheet in map(table, rows(kept.get("sheets"))):
         grid = [[shown(cell) for cell in rows(row)] for row in rows(sheet.get("values"))]
+        left = MOST_COVERED
         for merge in map(table, rows(sheet.get("merges"))):
-            _cover(grid, merge)
-        full = _trimmed(grid)
+            left -= _cover(grid, merge, left)
+        full = squared(grid)
         if full:
             yield str(sheet.get("title") or ""), full
 
 
-def _cover(grid: list[list[str]], merge: Json) -> None:
+def _cover(grid: list[list[str]], merge: Json, most: int) -> int:
+    """Characters written; a cell whose text would take more than `most` of them stands once."""
     top, left = _place(merge, "start_row_index"), _place(merge, "start_column_index")
     if top >= len(grid) or left >= len(grid[top]):
-        return
-    text = grid[top][left]
-    for line in grid[top : _place(merge, "end_row_index") + 1]:
-        for column in range(left, min(_place(merge, "end_column_index") + 1, len(line))):
+        return 0
+    text, right = grid[top][left], _place(merge, "end_column_index") + 1
+    lines = grid[top : _place(merge, "end_row_index") + 1]
+    total = sum(max(0, min(right, len(line)) - left) for line in lines) * (len(text) + 1)
+    if total > most:
+        return 0
+    for line in lines:
+        for column in range(left, min(right, len(line))):
             line[column] = text
+    return total
 
 
 def _place(merge: Json, name: str) -> int:
     value = merge.get(name)
-    return int(value) if isinstance(value, int) else 0
+    return max(0, int(value)) if isinstance(value, int) else 0
 
 
 def of_bitable(kept: Json) -> Iterator[tuple[str, list[list[str]]]]:
@@ -84,9 +95,9 @@ def of_bitable(kept: Json) -> Iterator[tuple[str, list[list[str]]]]:
             yield str(base.get("name") or ""), grid
 
 
-def shown(value: object) -> str:
+def shown(value: object, depth: int = 0) -> str:
     """A cell: texts, numbers, runs of text, people, links, options, files, places, formulas."""
-    if value is None or value == "":
+    if value is None or value == "" or depth > MOST_DEPTH:
         return ""
     if isinstance(value, bool):
         return "✓" if value else "✗"
@@ -95,13 +106,13 @@ def shown(value: object) -> str:
     if isinstance(value, str | int | float):
         return flat(clean(str(value)))
     if isinstance(value, list):
-        parts = [shown(item) for item in cast("list[object]", value)]
+        parts = [shown(item, depth + 1) for item in cast("list[object]", value)]
         runs = all(isinstance(item, dict) and "text" in item for item in cast("list[object]", value))
         return ("" if runs else ", ").join(filter(None, parts))
     found = table(value)
     for name in ("value", "text", "name", "en_name", "full_address", "fileToken", "link", "url", "id"):
         if found.get(name) not in (None, ""):
-            text = shown(found[name])
+            text = shown(found[name], depth + 1)
             address = str(found.get("link") or found.get("url") or "")
             return f"{text} ({address})" if name == "text" and address and address != text and found.get("type") == "url" else text
     return ""
@@ -109,7 +120,7 @@ def shown(value: object) -> str:
 
 def _moment(value: object, zone: tzinfo) -> str:
     if isinstance(value, list):
-        return ", ".join(_moment(item, zone) for item in cast("list[object]", value))
+        return ", ".join(_moment(item, zone) if isinstance(item, int | float) else shown(item) for item in cast("list[object]", value))
     if not isinstance(value, int | float):
         return shown(value)
     try:
@@ -125,13 +136,6 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return timezone(timedelta(hours=8))
-
-
-def _trimmed(grid: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Without empty rows, and without the empty columns at the right."""
-    full = [row for row in grid if any(row)]
-    width = max((column + 1 for row in full for column, cell in enumerate(row) if cell), default=0)
-    return [[*row[:width], *([""] * (width - len(row)))] for row in full]
 
 
 def _opened(raw: RawDocument) -> Json:
