@@ -205,7 +205,7 @@ def read_all(folder: Path) -> str:
 def public(tmp_path: Path) -> Path:
     """A folder that everybody may enter."""
     for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001 and path.name.startswith(("pytest", "test", "a_")):
+        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001 and path.name.startswith(("pytest", "popen", "test", "a_")):
             path.chmod(0o755)
     return tmp_path
 
