@@ -30,8 +30,8 @@ from workers.views import RunView
 class Bench:
     """A platform and its workers in one thread."""
 
-    def __init__(self, home: Path, ledger_url: str = "") -> None:
-        settings = settings_for(home)
+    def __init__(self, home: Path, ledger_url: str = "", **given: object) -> None:
+        settings = settings_for(home, **given)
         self.runtime = Runtime(replace(settings, ledger_url=ledger_url) if ledger_url else settings, node="bench")
         self.runtime.db.migrate()
         self.platform = Platform(self.runtime)
