@@ -58,6 +58,8 @@ _PHRASE = re.compile(
 )
 """What short blocks say that are none of the text."""
 _TOKENS = re.compile(r"\w+")
+_BETWEEN = re.compile(r"\s*[|_·—–»]+\s*|\s+[-:]\s+")
+"""What stands between the parts of a page's title."""
 LEAST = 60
 """Bytes of unlinked text that make a block running text."""
 _SHORT = 150
@@ -134,7 +136,7 @@ def select(tree: LexborHTMLParser, titles: list[str]) -> Article | None:
     root = _Reader().read(body)
     _weigh(root)
     whole = root.running
-    headline = _headline(root, [_plain(title) for title in titles])
+    headline = _headline(root, titles)
     _prune(root, max(whole, 1))
     _mark(root)
     chosen = _choose(root, headline) if root.running else root
@@ -225,10 +227,12 @@ def _plain(text: str) -> str:
 
 
 def _headline(root: Part, titles: list[str]) -> Part | None:
-    """The first heading that the page's title repeats."""
+    """The first heading that the page's title repeats: word for word a part of it, or, where it is long enough, anywhere in it."""
+    plain = [_plain(title) for title in titles]
+    exact = {_plain(part) for title in titles for part in _BETWEEN.split(title)} - {""}
     for heading in _headings(root, frozenset({"h1", "h2", "h3"})):
         text = _plain(heading.text())
-        if len(text.encode()) >= 9 and any(text in title or (len(title.encode()) >= 9 and title in text) for title in titles):
+        if text in exact or (len(text.encode()) >= 9 and any(text in title or (len(title.encode()) >= 9 and title in text) for title in plain)):
             return heading
     return None
 

@@ -153,6 +153,12 @@ def test_of_a_short_page_what_stands_around_its_headline_is_kept(text: str) -> N
     assert document.text == alone.text and not document.warnings
 
 
+@pytest.mark.parametrize("title", ["Towers", "Towers - River News", "水站 | Towers", "Towers_水利局"])
+def test_a_headline_of_one_word_is_recognised_by_the_title(title: str) -> None:
+    page = f"<html><title>{title}</title>{MENU}<div><h1>Towers</h1><p>The tower at Willow Ford is nine metres high.</p></div>{FOOT}"
+    assert read(page).text == "Towers\n\nThe tower at Willow Ford is nine metres high."
+
+
 def test_a_headline_in_what_is_left_out_is_no_place_to_look_for_text() -> None:
     page = "<html><title>停水和缴费_水利局</title><aside><h1>停水和缴费</h1><p>某某水利局欢迎您的光临。</p></aside><p>暂无。</p>"
     document = read(page)
