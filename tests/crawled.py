@@ -78,3 +78,20 @@ class Scanned:
     @property
     def notes(self) -> str:
         return "\n".join(event.text for event in self.events if isinstance(event, Note))
+
+
+def emptied(web: Web) -> Web:
+    """A server that many tests share, as new."""
+    with web.lock:
+        for held in (web.sites, web.names, web.calls, web.faults, web.after):
+            held.clear()
+        web.__dict__.pop("resolver", None)
+    return web
+
+
+def linked(web: Web, *paths: str, host: str = "127.0.0.1") -> None:
+    """A start page and pages that it links to."""
+    site = web.site(host)
+    site.write("/", "Start", f"The start of a small site, {host}.", links=paths)
+    for path in paths:
+        site.write(path, f"Page {path}", f"What stands on the page {path} stands nowhere else.")

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sqlalchemy import delete, select
+from sqlalchemy import Column, String, Table, Text, delete, select
 
 from workers.ledger.engine import Database, upsert
-from workers.ledger.schema import source_notes
+from workers.ledger.schema import metadata
 
 SLICE = 500
+
+source_notes = Table(
+    "source_notes",
+    metadata,
+    Column("source_id", String(32), primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a connector wants to find again and is too much for a mark: the pages that a crawl knows. It goes with its source."""
 
 
 def read(db: Database, source_id: str) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from workers.artifacts import Artifacts, compaction
 from workers.ledger import balance, generations, outstanding, scrubbing
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database, upsert
+from workers.ledger.notes import source_notes
 from workers.ledger.schema import (
     OF_SOURCE,
     api_keys,
@@ -26,7 +27,6 @@ from workers.ledger.schema import (
     documents,
     retained,
     runs,
-    source_notes,
     sources,
 )
 from workers.ledger.schema import generations as builds

@@ -115,16 +115,6 @@ sources = Table(
 and without an owner the time before which nobody may. `paused` is 2 where a refusal of its credentials stopped it. `held` counts what a mass
 disappearance would delete, until a person approves."""
 
-source_notes = Table(
-    "source_notes",
-    metadata,
-    Column("source_id", String(32), primary_key=True),
-    Column("key", String(64), primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""What a connector wants to find again and is too much for a mark: the pages that a crawl knows. It goes with its source."""
-
 tenants = Table(
     "tenants",
     metadata,

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from sqlalchemy import Connection, case, delete, or_, select, update
 
 from workers.ledger import balance, tallies
-from workers.ledger.schema import TOLD, api_keys, batches, documents, idempotency, run_items, runs, source_notes, sources, tenants, usage
+from workers.ledger.notes import source_notes
+from workers.ledger.schema import TOLD, api_keys, batches, documents, idempotency, run_items, runs, sources, tenants, usage
 
 DELETED = "it was deleted"
 NO_WARNINGS = "[]"

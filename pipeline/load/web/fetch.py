@@ -147,20 +147,22 @@ def origin(url: str) -> str:
 
 
 def _body(pieces: Iterator[bytes], encoding: str, most: int, host: str, cut: bool) -> Iterator[bytes]:
-    """The body, its compression undone bit by bit: a small answer cannot swell beyond `most`."""
-    how, size, sent = encoding.strip().lower(), 0, 0
-    if how in {"", "identity"}:
-        for piece in pieces:
-            size += len(piece)
-            if size > most and not cut:
-                raise _too_large(host, most)
-            yield piece
-            if size > most:
-                return
-        return
-    if how not in {"gzip", "x-gzip", "deflate"}:
+    """The body, its compression undone bit by bit: a small answer cannot swell beyond `most`. With `cut` it ends there."""
+    how, size = encoding.strip().lower(), 0
+    if how not in {"", "identity", "gzip", "x-gzip", "deflate"}:
         raise Malformed(f"{host} sent an answer in the compression {how[:20]!r}, which was not asked for", code="bad_compression", hint=_REPORT)
-    opened = zlib.decompressobj(47)
+    for plain, sent in _packed(pieces, how, host) if how not in {"", "identity"} else ((piece, 0) for piece in pieces):
+        size += len(plain)
+        if max(size, sent) > most and not cut:
+            raise _too_large(host, most)
+        yield plain
+        if size > most:
+            return
+
+
+def _packed(pieces: Iterator[bytes], how: str, host: str) -> Iterator[tuple[bytes, int]]:
+    """(a bit of the body, bytes that were sent so far)."""
+    opened, sent = zlib.decompressobj(47), 0
     try:
         for piece in pieces:
             if not sent and how == "deflate" and piece and piece[0] & 0x0F != 8:
@@ -169,12 +171,7 @@ def _body(pieces: Iterator[bytes], encoding: str, most: int, host: str, cut: boo
             while piece:
                 plain = opened.decompress(piece, PIECE)
                 piece = opened.unconsumed_tail
-                size += len(plain)
-                if max(size, sent) > most and not cut:
-                    raise _too_large(host, most)
-                yield plain
-                if size > most:
-                    return
+                yield plain, sent
     except zlib.error:
         raise Malformed(f"{host} sent an answer whose compression is broken", code="bad_compression", hint=_REPORT) from None
     if sent and not opened.eof:
