@@ -9,6 +9,7 @@ from types import TracebackType
 
 from pipeline.contracts import Stage
 from pipeline.errors import Unavailable
+from workers import late
 from workers.desk import Desk, Tools
 from workers.ledger import batches, losses
 from workers.ledger.work import Batch, Issue
@@ -55,7 +56,17 @@ def _run(batch: Batch, tools: Tools) -> list[Issue] | None:
     issues = batches.commit(tools.db, batch, desk.outcome(time.monotonic() - started))
     if issues is None:
         log.warning("lease lost", extra={"stage": batch.stages[0].value})
+    if Stage.INDEX in batch.stages:
+        _take_back(desk)
     return issues
+
+
+def _take_back(desk: Desk) -> None:
+    try:
+        late.undo(desk.tools, desk.batch, {item.work.document_id for item in desk.items if item.reached is Stage.INDEX})
+    except Unavailable as error:
+        # The batch is committed; what is too much in the store an audit finds.
+        log.warning("not taken back", extra={"code": error.code})
 
 
 def _report(desk: Desk, stage: Stage, seconds: float) -> None:

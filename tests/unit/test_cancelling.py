@@ -73,6 +73,30 @@ def test_a_cancellation_is_seen_between_two_documents_of_a_stage(platform: Platf
     assert (ended.status, ended.cancelled, ended.failed) == ("cancelled", 4, 0)
 
 
+@pytest.mark.parametrize("answered", [False, True], ids=["new", "changed"])
+def test_what_is_written_while_its_run_is_cancelled_is_taken_back(platform: Platform, monkeypatch: pytest.MonkeyPatch, answered: bool) -> None:
+    if answered:
+        assert finished(platform, begin(platform, a=markdown(1), b=markdown(2))).indexed == 2
+    before = platform.audit("docs").collections[0].digest if answered else ""
+    write = stages.indexing.index
+
+    def cancels(*given: Any) -> Any:
+        platform.cancel(run.run_id)
+        return write(*given)
+
+    run = begin(platform, a=markdown(1, edition=2), b=markdown(2, edition=2), c=markdown(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(stages.indexing, "index", cancels)
+        ended = finished(platform, run)
+    assert (ended.status, ended.cancelled, ended.indexed) == ("cancelled", 3, 0)
+    for other in platform.runs().data:
+        finished(platform, other)
+    held = platform.audit("docs")
+    assert held.ok and held.collections[0].documents == (2 if answered else 0)
+    assert not answered or held.collections[0].digest == before
+    assert platform.run(run.run_id) == ended
+
+
 def test_one_deleted_document_does_not_hold_up_its_neighbours(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin(platform, a=markdown(1), b=markdown(2), c=markdown(3))
     (issue,) = formed(platform)
