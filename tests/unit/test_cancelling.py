@@ -125,8 +125,10 @@ def test_a_run_that_is_cancelled_while_its_outputs_are_read_for_the_index_writes
     (embed,) = step(platform, formed(platform))
     (index,) = run_stage(embed.batch_id, embed.token, platform.runtime) or formed(platform)
     monkeypatch.setattr(stages, "_as_vectors", cancels)
+    written: list[object] = []
+    monkeypatch.setattr(stages.indexing, "index", lambda *given: written.append(given) or [])
     assert run_stage(index.batch_id, index.token, platform.runtime) == []
     ended = platform.run(run.run_id)
     assert (ended.status, ended.cancelled, ended.indexed) == ("cancelled", 2, 0)
     held = platform.audit("docs")
-    assert held.ok and held.collections[0].documents == 0
+    assert held.ok and held.collections[0].documents == 0 and not written
