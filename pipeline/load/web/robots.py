@@ -64,7 +64,7 @@ def read(fetcher: Fetcher, url: str, agent: str) -> str:
             raise Unavailable(f"{origin(url)} answered {reply.status} for its robots.txt", code="robots_unavailable", hint=_LATER)
         if reply.status >= 400:
             return ""
-        return reply.body[:MOST_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
+        return reply.body[:MOST_BYTES].decode("utf-8", "replace")
     return ""
 
 
