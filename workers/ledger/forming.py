@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
+from sqlalchemy.dialects import postgresql
 
 from pipeline.contracts import Lane, Stage
 from workers import queues
@@ -84,10 +85,12 @@ def _locked(connection: Connection, db: Database, wait: bool) -> bool:
     # SQLite's write transaction is the lock already; elsewhere the row is.
     if db.sqlite:
         return True
-    row = connection.execute(select(locks.c.name).where(locks.c.name == "feeder").with_for_update(skip_locked=not wait)).first()
+    mine = select(locks.c.name).where(locks.c.name == "feeder").with_for_update(skip_locked=not wait)
+    row = connection.execute(mine).first()
     if row is None and not connection.scalar(select(func.count()).select_from(locks).where(locks.c.name == "feeder")):
-        connection.execute(insert(locks).values(name="feeder", owner=""))
-        return True
+        # Two hosts may begin a ledger at the same moment: the later one waits until the row of the earlier one is there.
+        connection.execute(postgresql.insert(locks).values(name="feeder", owner="").on_conflict_do_nothing())
+        row = connection.execute(mine).first()
     return row is not None
 
 
