@@ -17,7 +17,7 @@ STARTED := api.app, api.serve, celery.apps.worker, celery.concurrency.prefork, c
 
 help:
 	@echo "make setup   virtual environment with pinned packages"
-	@echo "make demo    ingest the sample documents and ask three questions; SOURCE=feishu or yuque follows a simulated one"
+	@echo "make demo    ingest the sample documents and ask three questions; SOURCE=feishu, yuque or web follows a simulated one"
 	@echo "make test    the whole test suite"
 	@echo "make check   style, types, import rules, house rules"
 	@echo "make up      start everything on this machine; make down stops it"

@@ -128,7 +128,7 @@ class Settings:
     max_attempts: int = 5
     """Real failures of a document before it goes to the dead letters."""
     private_hosts: str = ""
-    """Hosts (``wiki.example``, ``*.example``) and networks (``10.1.0.0/16``) of the inside that sources may name, with commas; all others are refused."""
+    """Private hosts (``wiki.example``, ``*.example``) and networks (``10.1.0.0/16``) that sources may name, with commas; others are refused."""
     request_timeout_s: float = 60.0
     """Seconds to wait for a model server's answer."""
     keep_generations: int = 1

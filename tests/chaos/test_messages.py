@@ -64,13 +64,13 @@ def test_messages_that_come_twice_and_all_again_after_the_end_change_nothing(sys
     trial.prove()
 
 
-def held(system: System) -> set[bytes]:
+def held(system: System) -> set[bytes | str]:
     """Messages that are not yet acknowledged; those of a worker that was killed stay so until their time is up."""
     with system.redis() as client:
         return set(client.hkeys("dujiang.unacked"))
 
 
-def drained(system: System, others: set[bytes]) -> None:
+def drained(system: System, others: set[bytes | str]) -> None:
     """Wait until every queue is empty and nothing is held unacknowledged beside what was before."""
     until(lambda: not waiting(system) and not held(system) - others, 30.0, "every message was taken")
 

@@ -54,7 +54,7 @@ def redis_like(path: Path) -> Server:
     def left() -> set[str]:
         with server.client() as client:
             lists = {key.decode() for key in client.scan_iter("dujiang.dujiang.*") if client.type(key) == b"list"}
-            unacked = {f"unacked {tag.decode()}" for tag in client.hkeys("dujiang.unacked")}
+            unacked = {f"unacked {tag!r}" for tag in client.hkeys("dujiang.unacked")}
             return lists | unacked | endless_keys(client)
 
     def purge() -> int:
@@ -79,7 +79,7 @@ def rabbitmq(server: RabbitMQ, *, quorum: bool) -> Server:
     def purge() -> int:
         there = [queue for queue in queues.all_queues() if declared(queue)[1]]
         with server.connect(host) as connection, closing(connection.channel()) as channel:
-            return sum(channel.queue_purge(queue) for queue in there)
+            return sum(channel.queue_purge(queue) or 0 for queue in there)
 
     def left() -> set[str]:
         return {queue for queue in queues.all_queues() if declared(queue)[1]}

@@ -89,7 +89,7 @@ class Simulator:
         self.clock = clock or Clock()
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
-        self.after: dict[int, Callable[[], None]] = {}
+        self.after: dict[int, Callable[[], object]] = {}
         """Number of the request (from 1) → what happens right after it."""
         self.lock = threading.RLock()
         self.url = ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from email.utils import formatdate
 from itertools import pairwise
 
 import pytest
 
-from pipeline.contracts.sources import Mark
+from pipeline.contracts.sources import Listed, Mark
 from pipeline.errors import Forbidden, RateLimited, Unchanged
 from pipeline.load.web import sitemap
 from pipeline.load.web.guard import Guard, resolve
@@ -172,16 +172,15 @@ def test_11_a_large_sitemap_survives_a_kill_without_being_read_again(web: Web) -
     site.otherwise = lambda call: Answer(200 if call.path[1] == "n" else 404, page(call.path, f"Text of {call.path}."), {"content-type": "text/html"})
     crawled = Crawled(web, max_pages="60")
     scan = crawled.connector().scan({})
-    marks = 0
-    for event in scan:
-        marks += isinstance(event, Mark)
-        if marks == 2:
-            mark = event
-            break
+    assert isinstance(scan, Generator)
+    marks: list[Mark] = []
+    while len(marks) < 2:
+        event = next(scan)
+        marks += [event] if isinstance(event, Mark) else []
     next(scan)
     scan.close()
     web.calls.clear()
-    scanned = crawled.scan(mark.checkpoint)
+    scanned = crawled.scan(marks[-1].checkpoint)
     assert not web.asked("sitemap") and len(scanned.paths) <= 60 - 20 and scanned.failed[0].code == "max_pages"
     assert len(crawled.around.notes) > 4000
 
@@ -241,10 +240,11 @@ def test_a_crawl_that_is_killed_at_any_point_goes_on_and_asks_little_twice(web: 
     mark: dict[str, object] = {}
     for stop in (5, 33, 50, 71):
         scan = crawled.connector().scan(mark)
+        assert isinstance(scan, Generator)
         for number, event in enumerate(scan):
             if isinstance(event, Mark):
                 mark = dict(event.checkpoint)
-            elif getattr(event, "item", None) is not None:
+            elif isinstance(event, Listed):
                 found.add(event.item.key)
             if number == stop:
                 break
