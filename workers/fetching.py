@@ -76,8 +76,8 @@ class Fetcher:
             raw = made.connector.fetch(replace(item, key=own))
         except Unauthorised as error:
             self._refused[source_id] = made.row.updated_at
-            sources.stop(self._db, source_id, error.detail)
-            raise _refused(made.row) from error
+            stopped = sources.stop(self._db, made.row, error.detail)
+            raise _refused(made.row, REFUSED_WAIT_S if stopped else PAUSED_WAIT_S) from error
         checked = sound(raw, item, self._settings.max_file_mb * 1_000_000)
         return checked, detail(checked, item)
 
@@ -110,14 +110,14 @@ class Fetcher:
         try:
             return spec_of(self._settings, row)
         except Unauthorised as error:
-            sources.stop(self._db, row.id, error.detail)
+            sources.stop(self._db, row, error.detail)
             raise _refused(row) from error
 
 
-def _refused(row: SourceRow) -> Unavailable:
+def _refused(row: SourceRow, after: float = REFUSED_WAIT_S) -> Unavailable:
     return Unavailable(
         f"the credentials of source {row.name!r} were refused",
-        after=REFUSED_WAIT_S,
+        after=after,
         dependency=True,
         hint=f"Give valid ones with `dujiang sources update {row.name}`; the documents go on from there.",
         code="source_stopped",

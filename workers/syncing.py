@@ -91,7 +91,7 @@ def sync(runtime: Runtime, claim: Claim, stopping: threading.Event) -> None:
             scan.hand_back()
         except Unauthorised as error:
             scan.give_up(error)
-            sources.stop(runtime.db, claim.source.id, error.detail)
+            sources.stop(runtime.db, claim.source, error.detail)
         except Retryable as error:
             scan.postpone(error)
         except PipelineError as error:

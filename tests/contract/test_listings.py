@@ -110,6 +110,24 @@ def test_credentials_that_are_refused_between_two_downloads_make_the_documents_w
     assert bench.platform.run(run.run_id).status == "running"
 
 
+def test_an_answer_to_credentials_that_were_changed_meanwhile_stops_nothing(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = shelf_of(bench, tmp_path, *MANY[:5], token="old")
+    bench.sources.sync("shelf")
+    assert bench.listing()
+    with shelf.edit():
+        shelf.token = "new"
+    stop = sources.stop
+
+    def late(*given: Any) -> bool:
+        bench.sources.update("shelf", options={"token": "new"})
+        return stop(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "stop", late)
+        bench.work()
+    assert bench.sources.show("shelf").status != "stopped"
+
+
 def test_another_row_makes_the_old_one_out_of_scope(bench: Bench, tmp_path: Path) -> None:
     shelf = shelf_of(bench, tmp_path, "apples", row="main")
     with shelf.edit():

@@ -270,10 +270,14 @@ def freed(db: Database, owner_prefix: str) -> int:
     return done.rowcount
 
 
-def stop(db: Database, source_id: str, reason: str) -> None:
-    """Its credentials were refused: nothing more is asked of it until a person changes them. Its run waits."""
+def stop(db: Database, used: SourceRow, reason: str) -> bool:
+    """The credentials in `used` were refused: until a person changes them nothing is asked, and the run waits. False when they have changed by now."""
     with db.write() as connection:
-        _hold(connection, source_id, STOPPED, db.now(connection), reason)
+        same = (sources.c.id == used.id, sources.c.updated_at == used.updated_at)
+        if connection.execute(select(sources.c.id).where(*same).with_for_update()).first() is None:
+            return False
+        _hold(connection, used.id, STOPPED, db.now(connection), reason)
+    return True
 
 
 def hold(db: Database, source_id: str, *, paused: bool) -> None:

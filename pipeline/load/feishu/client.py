@@ -54,7 +54,8 @@ class FeishuClient:
         self._app_id, self._app_secret = app_id, app_secret
         self.around = around
         self._share = share
-        self._name = "token." + hashlib.blake2b(f"{base_url.rstrip('/')}\n{app_id}".encode(), digest_size=8).hexdigest()
+        # With the secret in it, a refusal does not outlive the secret that was refused.
+        self._name = "token." + hashlib.blake2b(f"{base_url.rstrip('/')}\n{app_id}\n{app_secret}".encode(), digest_size=8).hexdigest()
 
     # ------------------------------------------------------------ the token
 
