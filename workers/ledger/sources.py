@@ -271,7 +271,7 @@ def freed(db: Database, owner_prefix: str) -> int:
 
 
 def stop(db: Database, used: SourceRow, reason: str) -> bool:
-    """The credentials in `used` were refused: until a person changes them nothing is asked, and the run waits. False when they have changed by now."""
+    """The credentials in `used` were refused: nothing is asked until a person changes them, and the run waits. False when they have changed."""
     with db.write() as connection:
         same = (sources.c.id == used.id, sources.c.updated_at == used.updated_at)
         if connection.execute(select(sources.c.id).where(*same).with_for_update()).first() is None:
