@@ -79,6 +79,7 @@ def test_a_worker_that_wakes_up_in_the_middle_of_its_write_cannot_bring_an_old_v
             second = hasty.finish(hasty.ingest(folder, tenant=tenant))
             assert second.indexed == FEW
             newest = hasty.audit(tenant=tenant)
+            until(lambda: hasty.rows("SELECT 1 FROM batches WHERE tenant = ? AND status = 'lost'", tenant), 20.0, "its lease has run out")
             os.kill(late, signal.SIGCONT)
             until(lambda: "lease lost" in hasty.log("index"), 20.0, "the late one says that its lease was lost")
     finally:

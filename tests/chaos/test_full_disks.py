@@ -100,12 +100,15 @@ def test_a_ledger_on_a_full_disk_refuses_work_and_loses_none(tmp_path: Path, dis
         trial = begin(system, "ledger")
         trial.reached(1)
         ballast.load()
+        fitted = 0
         with pytest.raises(Unavailable, match="disk is full") as refused:
             for number in range(50):
                 begin(system, f"refused-{number}")
+                fitted += 1
         assert "space" in refused.value.hint
         ballast.throw_off()
-        trial.prove(seconds=120.0, waste=trial.reference.inputs)
+        # Runs that still fitted are paid for, too, and the one that was refused perhaps in part.
+        trial.prove(seconds=120.0, waste=trial.reference.inputs * (fitted + 2))
 
 
 @pytest.mark.full
