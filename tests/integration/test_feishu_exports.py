@@ -1,0 +1,88 @@
+"""Exports of a simulated Feishu: one ticket for each, whoever asks, and a way out where there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.feishu_sync import Tenant
+from tests.feishu_sync import tenant as simulated
+from tests.simulators.feishu import Feishu
+from tests.simulators.feishu_blocks import text
+from tests.simulators.feishu_jobs import FILE_LIFE_S, TOKENLESS
+from tests.simulators.served import Answer, Call, Fault
+from tests.sourced import Bench
+
+Source = Callable[..., Tenant]
+CREATED, LOOKED_AT, TAKEN = r"/export_tasks$", r"/export_tasks/[^/]+$", r"/export_tasks/file/"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("exports") / "home")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    return tmp_path.name[-60:].lstrip("_")
+
+
+@pytest.fixture
+def feishu(bench: Bench, name: str) -> Iterator[Feishu]:
+    with simulated(bench, name) as simulator:
+        simulator.library.docx("Gauge", [text("seven metres")])
+        yield simulator
+
+
+@pytest.fixture
+def source(bench: Bench, feishu: Feishu, name: str) -> Source:
+    return lambda **options: Tenant(feishu, bench, name, content="export", **options)
+
+
+def test_an_export_that_says_done_before_it_has_a_file_is_waited_for(feishu: Feishu, source: Source) -> None:
+    feishu.exports.course = (TOKENLESS, 2)
+    tenant = source()
+    assert tenant.sync().indexed == 1
+    assert "seven metres" in tenant.texts()["Gauge"]
+    assert (tenant.asked(CREATED), tenant.asked(LOOKED_AT)) == (1, 3)
+
+
+def test_whoever_takes_an_export_over_goes_on_with_its_ticket(feishu: Feishu, source: Source) -> None:
+    feishu.faults.append(Fault(TAKEN, Answer(502), times=4))
+    tenant = source()
+    assert tenant.sync().indexed == 1
+    assert tenant.asked(CREATED) == 1 and tenant.asked(TAKEN) >= 5
+
+
+def test_a_file_that_is_gone_by_the_time_it_is_fetched_gets_another_ticket(feishu: Feishu, source: Source) -> None:
+    feishu.exports.course = ()
+    answer = feishu.answer
+
+    def late(call: Call) -> Answer:
+        given = answer(call)
+        if re.search(LOOKED_AT, call.path) and not gone:
+            gone.append(call.path)
+            feishu.clock.advance(FILE_LIFE_S + 1)
+        return given
+
+    gone: list[str] = []
+    feishu.answer = late  # type: ignore[method-assign]
+    tenant = source()
+    assert tenant.sync().indexed == 1
+    assert tenant.asked(CREATED) == 2
+
+
+def test_what_is_too_large_to_export_is_read_in_blocks_and_what_may_not_be_exported_fails_by_name(feishu: Feishu, source: Source) -> None:
+    large = next(thing for thing in feishu.library.things.values() if thing.title == "Gauge")
+    barred = feishu.library.docx("Barred", [text("nobody's words")])
+    feishu.exports.ends = {large.token: 107, barred.token: 110}
+    tenant = source()
+    run = tenant.sync()
+    assert (run.indexed, run.failed) == (1, 1)
+    assert "seven metres" in tenant.texts()["Gauge"]
+    assert "right to download" in run.failures[0].hint and run.failures[0].document.endswith(barred.token)
