@@ -1,4 +1,4 @@
-"""Exports of a simulated Feishu: one ticket for each, whoever asks, and a way out where there is none."""
+"""Exports and pictures of a simulated Feishu: one ticket for each, whoever asks, and a way out where there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.feishu_sync import Tenant
 from tests.feishu_sync import tenant as simulated
 from tests.simulators.feishu import Feishu
-from tests.simulators.feishu_blocks import text
+from tests.simulators.feishu_blocks import image, text
 from tests.simulators.feishu_jobs import FILE_LIFE_S, TOKENLESS
 from tests.simulators.served import Answer, Call, Fault
 from tests.sourced import Bench
@@ -41,7 +41,7 @@ def feishu(bench: Bench, name: str) -> Iterator[Feishu]:
 
 @pytest.fixture
 def source(bench: Bench, feishu: Feishu, name: str) -> Source:
-    return lambda **options: Tenant(feishu, bench, name, content="export", **options)
+    return lambda **options: Tenant(feishu, bench, name, **{"content": "export", **options})
 
 
 def test_an_export_that_says_done_before_it_has_a_file_is_waited_for(feishu: Feishu, source: Source) -> None:
@@ -86,3 +86,20 @@ def test_what_is_too_large_to_export_is_read_in_blocks_and_what_may_not_be_expor
     assert (run.indexed, run.failed) == (1, 1)
     assert "seven metres" in tenant.texts()["Gauge"]
     assert "right to download" in run.failures[0].hint and run.failures[0].document.endswith(barred.token)
+
+
+# ------------------------------------------------------------ pictures
+
+
+def test_pictures_that_are_refused_or_beyond_the_days_cap_leave_the_text_and_say_so(feishu: Feishu, source: Source) -> None:
+    library = feishu.library
+    barred, shown, late = (library.medium(word.encode()) for word in ("barred", "shown", "late"))
+    library.docx("Pictures", [text("three gauges"), *(image(one.token) for one in (barred, shown, late))])
+    feishu.faults.append(Fault(f"/medias/{barred.token}/", Answer(403), times=9))
+    feishu.meter.enforced, feishu.meter.limits["media"] = True, ((1, 86_400.0),)
+    tenant = source(content="blocks")
+    assert tenant.sync().indexed == 2
+    view = next(view for view in tenant.documents().values() if view.title == "Pictures")
+    assert "three gauges" in tenant.texts()["Pictures"]
+    states = [entry.split()[2] for entry in view.metadata["assets"]]
+    assert states == ["forbidden", "external", "pending"], view.metadata["assets"]
