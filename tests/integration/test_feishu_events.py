@@ -15,14 +15,13 @@ from tests.simulators.feishu import Feishu
 from tests.simulators.feishu_blocks import text
 from tests.simulators.feishu_events import ENCRYPT_KEY, VERIFICATION_TOKEN, Sent
 from tests.simulators.served import Clock
-from tests.sourced import Bench
+from tests.system import System, until
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("events") / "home")
-    yield made
-    made.close()
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("events") / "home") as running:
+        yield running
 
 
 @pytest.fixture
@@ -31,17 +30,17 @@ def name(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def feishu(bench: Bench, name: str) -> Iterator[Feishu]:
+def feishu(system: System, name: str) -> Iterator[Feishu]:
     # Events say when they were sent, and the receiver goes by its own clock.
-    with simulated(bench, name, clock=Clock(real=True)) as simulator:
+    with simulated(system, name, clock=Clock(real=True)) as simulator:
         simulator.library.docx("Gauge", [text("seven metres")])
         simulator.library.docx("Weir", [text("closed")])
         yield simulator
 
 
 @pytest.fixture
-def tenant(bench: Bench, feishu: Feishu, name: str) -> Tenant:
-    made = Tenant(feishu, bench, name, encrypt_key=ENCRYPT_KEY, verification_token=VERIFICATION_TOKEN)
+def tenant(system: System, feishu: Feishu, name: str) -> Tenant:
+    made = Tenant(feishu, system, name, encrypt_key=ENCRYPT_KEY, verification_token=VERIFICATION_TOKEN)
     assert made.sync().indexed == 2
     return made
 
@@ -57,13 +56,11 @@ def edited(feishu: Feishu, words: str) -> Sent:
     return feishu.events.about(doc)
 
 
-def test_an_edit_that_is_told_is_fetched_alone_without_a_listing(bench: Bench, feishu: Feishu, tenant: Tenant) -> None:
+def test_an_edit_that_is_told_is_fetched_alone_without_a_listing(feishu: Feishu, tenant: Tenant) -> None:
     sent = edited(feishu, "eight metres")
     feishu.calls.clear()
     assert hear(tenant, sent)[1] == 1
-    while bench.work():
-        pass
-    assert tenant.texts()["Gauge"].endswith("eight metres")
+    until(lambda: tenant.texts().get("Gauge", "").endswith("eight metres"), 30.0, "the edit is there")
     assert not feishu.asked("/drive/v1/files$")
     assert tenant.audit() == 2
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,17 +16,16 @@ from tests.simulators.feishu import Feishu
 from tests.simulators.feishu_blocks import image, text
 from tests.simulators.feishu_jobs import FILE_LIFE_S, TOKENLESS
 from tests.simulators.served import Answer, Call, Fault
-from tests.sourced import Bench
+from tests.system import System
 
 Source = Callable[..., Tenant]
 CREATED, LOOKED_AT, TAKEN = r"/export_tasks$", r"/export_tasks/[^/]+$", r"/export_tasks/file/"
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("exports") / "home")
-    yield made
-    made.close()
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("exports") / "home") as running:
+        yield running
 
 
 @pytest.fixture
@@ -33,15 +34,15 @@ def name(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def feishu(bench: Bench, name: str) -> Iterator[Feishu]:
-    with simulated(bench, name) as simulator:
+def feishu(system: System, name: str) -> Iterator[Feishu]:
+    with simulated(system, name) as simulator:
         simulator.library.docx("Gauge", [text("seven metres")])
         yield simulator
 
 
 @pytest.fixture
-def source(bench: Bench, feishu: Feishu, name: str) -> Source:
-    return lambda **options: Tenant(feishu, bench, name, **{"content": "export", **options})
+def source(system: System, feishu: Feishu, name: str) -> Source:
+    return lambda **options: Tenant(feishu, system, name, **{"content": "export", **options})
 
 
 def test_an_export_that_says_done_before_it_has_a_file_is_waited_for(feishu: Feishu, source: Source) -> None:
@@ -57,6 +58,24 @@ def test_whoever_takes_an_export_over_goes_on_with_its_ticket(feishu: Feishu, so
     tenant = source()
     assert tenant.sync().indexed == 1
     assert tenant.asked(CREATED) == 1 and tenant.asked(TAKEN) >= 5
+
+
+def test_a_worker_killed_while_it_waits_for_an_export_leaves_its_ticket_to_the_next(system: System, feishu: Feishu, source: Source) -> None:
+    feishu.exports.course = (2, 2)
+    answer = feishu.answer
+
+    def killing(call: Call) -> Answer:
+        if re.search(LOOKED_AT, call.path) and not killed:
+            killed.append(system.child("network"))
+            os.kill(killed[0], signal.SIGKILL)
+        return answer(call)
+
+    killed: list[int] = []
+    feishu.answer = killing  # type: ignore[method-assign]
+    tenant = source()
+    assert tenant.sync().indexed == 1
+    assert "seven metres" in tenant.texts()["Gauge"]
+    assert killed and tenant.asked(CREATED) == 1
 
 
 def test_a_file_that_is_gone_by_the_time_it_is_fetched_gets_another_ticket(feishu: Feishu, source: Source) -> None:

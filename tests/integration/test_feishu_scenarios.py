@@ -1,4 +1,4 @@
-"""A simulated Feishu through listings and stages that the test drives by hand: what is listed, kept, lost and deleted."""
+"""A simulated Feishu through a whole system with real workers: what is listed, read, kept, lost and deleted."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from tests.simulators.feishu_blocks import (
 from tests.simulators.feishu_gate import html, refused, truncated
 from tests.simulators.feishu_model import Page, Table
 from tests.simulators.served import Answer, Clock
-from tests.sourced import Bench
+from tests.system import System
 
 Source = Callable[..., Tenant]
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("feishu") / "home")
-    yield made
-    made.close()
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("feishu") / "home") as running:
+        yield running
 
 
 @pytest.fixture
@@ -53,15 +52,15 @@ def name(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def feishu(bench: Bench, name: str) -> Iterator[Feishu]:
-    with simulated(bench, name) as simulator:
+def feishu(system: System, name: str) -> Iterator[Feishu]:
+    with simulated(system, name) as simulator:
         yield simulator
 
 
 @pytest.fixture
-def source(bench: Bench, feishu: Feishu, name: str) -> Source:
+def source(system: System, feishu: Feishu, name: str) -> Source:
     """Made when the library is filled."""
-    return lambda **options: Tenant(feishu, bench, name, **options)
+    return lambda **options: Tenant(feishu, system, name, **options)
 
 
 def throttled(times: float = 0.1) -> Answer:
@@ -71,7 +70,7 @@ def throttled(times: float = 0.1) -> Answer:
 # ------------------------------------------------------------ listing
 
 
-def test_every_object_is_listed_once_with_all_ways_to_it_over_pages_shortcuts_and_cycles(bench: Bench, feishu: Feishu, source: Source) -> None:
+def test_every_object_is_listed_once_with_all_ways_to_it_over_pages_shortcuts_and_cycles(feishu: Feishu, source: Source) -> None:
     library = feishu.library
     first = library.folder("First")
     second = library.folder("Second", first)
@@ -82,14 +81,13 @@ def test_every_object_is_listed_once_with_all_ways_to_it_over_pages_shortcuts_an
     below = library.wiki(space, "Below", [text("x")], home)
     library.alias(space, home, below)
     tenant = source(wiki_space=space.id, folder_token=library.root.token)
-    run_id = tenant.begin().run_id
-    assert bench.listing()
-    assert tenant.platform.run(run_id).discovered == 452
+    done = tenant.sync()
+    assert (done.discovered, done.indexed) == (452, 452)
     assert len(tenant.feishu.asked(r"/drive/v1/files$")) == 5, "three folders, one of three pages"
     listed = {view.document: view for view in tenant.platform.documents(tenant.name, limit=1000).data}
     assert listed[f"{tenant.name}:docx:{many[7].token}"].metadata["paths"] == ["First/Second/Page 007", "Page 007"]
     assert listed[f"{tenant.name}:docx:{library.thing(home).token}"].metadata["paths"] == ["Handbook/Home", "Handbook/Home/Below/Home"]
-    tenant.platform.cancel(run_id)
+    assert tenant.audit() == 452
 
 
 def test_a_page_that_is_empty_for_want_of_rights_ends_no_listing(feishu: Feishu, source: Source) -> None:
@@ -175,11 +173,11 @@ def test_a_wrong_kind_that_is_answered_as_not_found_deletes_nothing(feishu: Feis
     assert tenant.audit() == 2
 
 
-def test_an_edit_within_the_second_of_the_last_one_is_not_missed(bench: Bench, name: str) -> None:
+def test_an_edit_within_the_second_of_the_last_one_is_not_missed(system: System, name: str) -> None:
     clock = Clock(float(int(time.time())))
-    with simulated(bench, name, clock=clock) as feishu:
+    with simulated(system, name, clock=clock) as feishu:
         doc = feishu.library.docx("Page", [text("first words")])
-        tenant = Tenant(feishu, bench, name)
+        tenant = Tenant(feishu, system, name)
         tenant.sync()
         feishu.library.edit(doc, [text("second words")], stamped=False)
         tenant.sync()
