@@ -1,4 +1,4 @@
-"""Celery's consumer, except that a message it cannot make sense of is put away instead of ending the worker."""
+"""Celery's consumer, except that a message it cannot make sense of is put away instead of ending the worker, and that it knows of the reserve."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ class Consumer(consumer.Consumer):
 
     The broker would deliver that message to the next worker, and to the one after it.
     """
+
+    reserve: Any = None
+    """The consumer of the bulk queues where they have one of their own (`workers.reserve`)."""
+
+    def cancel_task_queue(self, queue: Any) -> None:
+        """Take no more from a queue, as an operator orders it, whichever consumer listens to it."""
+        super().cancel_task_queue(queue)
+        if self.reserve is not None:
+            self.reserve.cancel_by_queue(queue)
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Any], None]:
         handle: Callable[[Any], None] = super().create_task_handler(*arguments, **options)

@@ -42,6 +42,7 @@ class Reserve(bootsteps.StartStopStep):
             on_message=parent.create_task_handler(),
         )
         self._consumer.qos(prefetch_count=places - 1)
+        parent.reserve = self._consumer
         # Not before the pool takes work: the loop begins after this.
         parent.call_soon(self._consumer.consume)
 
@@ -51,4 +52,4 @@ class Reserve(bootsteps.StartStopStep):
 
     def shutdown(self, parent: Any) -> None:
         self.stop(parent)
-        self._consumer = None
+        self._consumer = parent.reserve = None
