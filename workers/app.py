@@ -24,7 +24,7 @@ def create_app(settings: Settings, *, redis_url: str = "") -> Celery:
     url = settings.broker_url or broker.with_db(redis_url or settings.redis_url, broker.QUEUE_DB)
     app = Celery("dujiang", broker=url, set_as_current=False)
     app.conf.update(
-        task_queues=[_queue(name, settings) for name in queues.all_queues()],
+        task_queues=[_queue(name, settings) for name in queues.declared()],
         task_default_queue=queues.all_queues()[0],
         task_create_missing_queues=False,
         task_acks_late=True,

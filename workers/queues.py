@@ -10,6 +10,8 @@ PREFIX = "dujiang."
 """Of every broker queue and Redis key, so that a shared server is safe."""
 
 ORDER: tuple[Stage, ...] = (Stage.LOAD, Stage.PARSE, Stage.CHUNK, Stage.EMBED, Stage.INDEX)
+APART: tuple[Stage, ...] = (Stage.GRAPH,)
+"""Behind the others, with rows of their own in the ledger: no document waits for them, and no run."""
 FUSED: tuple[Stage, ...] = (Stage.LOAD, Stage.PARSE, Stage.CHUNK)
 """Local text passes these in one task: that is what makes bulk ingestion cheap."""
 
@@ -43,6 +45,11 @@ def queue(stage: Stage, lane: Lane) -> str:
 def all_queues() -> tuple[str, ...]:
     """Every queue that must have a consumer."""
     return tuple(queue(stage, lane) for stage in ORDER for lane in Lane)
+
+
+def declared() -> tuple[str, ...]:
+    """Every queue that there is: also those that have a consumer only where their stage is switched on."""
+    return (*all_queues(), *(queue(stage, Lane.BULK) for stage in APART))
 
 
 def stage_of(name: str) -> Stage:

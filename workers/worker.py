@@ -35,14 +35,14 @@ PARSE_TASKS_PER_CHILD = 1000
 
 def served(text: str) -> tuple[str, ...]:
     """Queue names of ``parse,chunk`` or ``dujiang.parse.bulk``: a stage means all its lanes. Raises BadRequest."""
-    every = queues.all_queues()
+    every = queues.declared()
     names: list[str] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         found = [name for name in every if name == part or name.removeprefix(queues.PREFIX) == part or queues.stage_of(name).value == part]
         if not found:
             raise BadRequest(
                 f"there is no queue {part!r}",
-                hint=f"Use stages ({', '.join(stage.value for stage in queues.ORDER)}) or queues ({every[0]} …).",
+                hint=f"Use stages ({', '.join(stage.value for stage in (*queues.ORDER, *queues.APART))}) or queues ({every[0]} …).",
                 code="unknown_queue",
             )
         names += found

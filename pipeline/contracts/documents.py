@@ -38,6 +38,8 @@ class Stage(StrEnum):
     CHUNK = "chunk"
     EMBED = "embed"
     INDEX = "index"
+    GRAPH = "graph"
+    """Later and apart: a document answers without it."""
 
 
 class Lane(StrEnum):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BadRequest
 from pipeline.settings import Settings
+from workers import queues
 from workers.broker.protocol import Broker, Depth
 from workers.broker.redis import CACHE_DB, HINT, QUEUE_DB, RedisBroker, client_url, connect, typed, with_db
 from workers.ledger import nodes
@@ -60,8 +61,9 @@ def open_broker(settings: Settings, db: Database) -> Broker:
 
 
 def consumers(broker: Broker, db: Database) -> dict[str, int]:
-    """Queue → who listens to it: as the broker counts them, else the nodes that say so. Raises Unavailable."""
-    return merged(broker.depths(), nodes.consumers(db))
+    """Queue that must have a consumer → who listens to it: as the broker counts them, else the nodes that say so. Raises Unavailable."""
+    found = merged(broker.depths(), nodes.consumers(db))
+    return {queue: found.get(queue, 0) for queue in queues.all_queues()}
 
 
 def merged(depths: Mapping[str, Depth], announced: Mapping[str, int]) -> dict[str, int]:

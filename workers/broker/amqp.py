@@ -45,7 +45,7 @@ class AmqpBroker:
         """Declare the queues as the workers will. Raises Unavailable, and BadRequest where one is there already and of another kind."""
         from amqp.exceptions import PreconditionFailed
 
-        for queue in queues.all_queues():
+        for queue in queues.declared():
             try:
                 self._ask(lambda channel, queue=queue: channel.queue_declare(queue, durable=True, auto_delete=False, arguments=self._arguments))
             except PreconditionFailed as error:
@@ -62,7 +62,7 @@ class AmqpBroker:
 
     def depths(self) -> Mapping[str, Depth]:
         """Raises Unavailable."""
-        return {queue: self._look(queue) for queue in queues.all_queues()}
+        return {queue: self._look(queue) for queue in queues.declared()}
 
     def unacked(self) -> int | None:
         """Only the management plugin could tell."""

@@ -116,7 +116,7 @@ class RedisBroker:
     def depths(self) -> Mapping[str, Depth]:
         """Raises Unavailable."""
         with typed():
-            return {queue: Depth(self._redis.llen(f"{queues.PREFIX}{queue}")) for queue in queues.all_queues()}
+            return {queue: Depth(self._redis.llen(f"{queues.PREFIX}{queue}")) for queue in queues.declared()}
 
     def unacked(self) -> int | None:
         """Raises Unavailable."""

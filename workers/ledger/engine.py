@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from pipeline.errors import BadRequest, Unavailable
 from workers.ledger import schema
 
-HEAD = "0002"
+HEAD = "0003"
 """Newest migration; a ledger that already has it is opened without importing Alembic."""
 
 
