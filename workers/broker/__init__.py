@@ -62,10 +62,10 @@ def open_broker(settings: Settings, db: Database) -> Broker:
 
 def consumers(broker: Broker, db: Database) -> dict[str, int]:
     """Queue that must have a consumer → who listens to it: as the broker counts them, else the nodes that say so. Raises Unavailable."""
-    found = merged(broker.depths(), nodes.consumers(db))
-    return {queue: found.get(queue, 0) for queue in queues.all_queues()}
+    return merged(broker.depths(), nodes.consumers(db))
 
 
 def merged(depths: Mapping[str, Depth], announced: Mapping[str, int]) -> dict[str, int]:
-    """The broker's own count of consumers, where it has one, before what nodes announce."""
-    return dict(announced) | {queue: depth.consumers for queue, depth in depths.items() if depth.consumers is not None}
+    """The broker's own count of consumers, where it has one, before what nodes announce; of every queue that must have one."""
+    found = dict(announced) | {queue: depth.consumers for queue, depth in depths.items() if depth.consumers is not None}
+    return {queue: found.get(queue, 0) for queue in queues.all_queues()}
