@@ -87,6 +87,8 @@ class Settings:
     reranker_rps: float = 0.0
     reranker_tpm: int = 0
     reranker_concurrency: int = 0
+    graph: str = "off"
+    """The entity graph beside the index: off, terms (no model), light or general (both ask DUJIANG_LLM)."""
     tokenizer: str = "cl100k_base"
     host: str = "127.0.0.1"
     port: int = 8400

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from pipeline.errors import Unavailable
-from workers import deleting, erasing, generations, schedule
+from workers import deleting, erasing, generations, graphing, schedule
 from workers.artifacts import compaction
 from workers.feeder import Feeder
 from workers.ledger import forming, metering, nodes, refs, stalls, sweeping
@@ -35,12 +35,14 @@ class Housekeeping:
         self._name = node_name(runtime.node, os.getpid())
         self._tidied = self._compacted = time.monotonic()
         self._cleaner: threading.Thread | None = None
+        self._graphs = graphing.Looker(feeder, runtime)
 
     def turn(self) -> None:
         """Feed what waits; sweep and tidy when it is time. Raises Unavailable when the ledger is away."""
         now = time.monotonic()
         if forming.anything_waits(self._feeder.db):
             self._feeder.tick(wait=False)
+        self._graphs.turn()
         if now - self._swept >= SWEEP_EVERY_S:
             self._swept = now
             sweep(self._feeder, self._runtime.broker)

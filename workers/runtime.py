@@ -31,6 +31,7 @@ from workers.tracing import Spans, open_spans
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
     from pipeline.protocols import Reranker
+    from workers.graphs import GraphDesk
 
 
 WARM = RawDocument(SourceItem("warm.md"), "# Warm 预热\n\nTen stations report. 雷達測站每月校準。\n".encode(), "")
@@ -228,6 +229,20 @@ class Runtime:
                 store.ensure(CollectionSpec(name, dimension))
                 self._ensured.add(made)
         return store, name
+
+    @cached_property
+    def graph_extractor(self) -> str:
+        """Fingerprint of how documents become a graph; empty where it is off. Raises Unsupported for a mode that there is not."""
+        from workers import graphs
+
+        return graphs.extractor(self.settings)
+
+    def graph_desk(self, collection: CollectionRow) -> GraphDesk:
+        """The graph of a collection's present generation, for writing."""
+        from workers import graphs
+
+        store, name = self.store(collection, collection.dimension or 0)
+        return graphs.desk(self.settings, store, name)
 
     @cached_property
     def reader_store(self) -> Store:

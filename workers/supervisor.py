@@ -57,6 +57,8 @@ def plan(settings: Settings, runtime: Runtime, *, ways_in: bool) -> list[Plan]:
     ]
     if embedded:
         plans.append(_worker("index", [Stage.INDEX], "threads", 1 + RESERVED, events=ways_in))
+    if runtime.graph_extractor:
+        plans.append(_worker("graph", [Stage.GRAPH], "threads", 1, events=ways_in))
     if ways_in:
         plans.append(Plan("api", "api", (sys.executable, "-m", "api.serve")))
         plans.append(Plan("flower", "flower", (sys.executable, "-m", "workers.flower")))
@@ -64,7 +66,7 @@ def plan(settings: Settings, runtime: Runtime, *, ways_in: bool) -> list[Plan]:
 
 
 def _worker(name: str, stages: Sequence[Stage], pool: str, concurrency: int, *, events: bool) -> Plan:
-    served = tuple(name for name in queues.all_queues() if queues.stage_of(name) in stages)
+    served = tuple(name for name in queues.declared() if queues.stage_of(name) in stages)
     options = {"--name": name, "--queues": ",".join(served), "--pool": pool, "--concurrency": str(concurrency)}
     quiet = () if events else ("--no-events",)
     return Plan(name, "worker", (sys.executable, "-m", "workers.worker", *chain.from_iterable(options.items()), *quiet), served)

@@ -96,6 +96,7 @@ def register(app: Celery, settings: Settings, node: str, served: tuple[str, ...]
     crew = Crew(settings, app, node)
     for stage in queues.ORDER:
         app.task(name=stage.value, bind=False)(_task(stage, crew))
+    app.task(name=Stage.GRAPH.value, bind=False)(_graph_task(crew))
     _signals(app, crew, node, served)
     return crew
 
@@ -113,6 +114,18 @@ def _task(stage: Stage, crew: Crew) -> Callable[[int, int], None]:
 
     run.__name__ = stage.value
     return run
+
+
+def _graph_task(crew: Crew) -> Callable[[int, int], None]:
+    def graph(batch_id: int, token: int) -> None:
+        from workers.graphing import feed, run_graph
+
+        runtime, feeder = crew.here()
+        crew.progress()
+        if run_graph(batch_id, token, runtime):
+            feed(feeder, runtime.graph_extractor)
+
+    return graph
 
 
 def _signals(app: Celery, crew: Crew, node: str, served: tuple[str, ...]) -> None:

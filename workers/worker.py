@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GC_THRESHOLD = 20_000
 """A batch makes tens of thousands of small objects that live as long as it does; Python's 700 would walk over them again and again."""
+NICE = 10
 SCANNER_PAUSE_S = 2.0
 PARSE_TASKS_PER_CHILD = 1000
 """A process that computes is renewed after so many batches, in case a library leaks."""
@@ -74,6 +75,9 @@ def run(settings: Settings, *, name: str, consumes: tuple[str, ...], pool: str, 
     app.steps["consumer"].add(Reserve)
     if pool == "prefork":
         app.steps["worker"].add(tasks.Reaper)
+    if stages == set(queues.APART):
+        # What comes behind the index leaves the processor to those that people wait for.
+        os.nice(NICE)
     preload(stages, settings)
     # What is loaded by now stays: no collection needs to walk through it again, and forked children share its pages.
     gc.collect()

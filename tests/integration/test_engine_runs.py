@@ -15,7 +15,7 @@ from pipeline.contracts import Filter, Op, Question
 from pipeline.errors import Conflict
 from pipeline.settings import child_environment
 from tests.simulators.model_server import ModelServer
-from tests.system import ROOT, System, fill, markdown
+from tests.system import ROOT, System, fill, markdown, until
 from workers import queues, session
 from workers.ledger import nodes
 from workers.views import RunView
@@ -99,10 +99,12 @@ def test_requests_are_full_and_messages_are_few(system: System, model: ModelServ
 
 
 def test_every_queue_has_a_consumer_that_counts_as_alive_from_its_start(system: System) -> None:
+    roles = {"supervisor", "worker"}
+    until(lambda: roles <= {node.role for node in nodes.living(system.platform.db)}, 30.0, "the supervisor has swept")
     living = nodes.living(system.platform.db)
     assert {queue for node in living for queue in node.queues} == set(queues.all_queues())
     assert all(node.progress_s < 60 for node in living)
-    assert {node.role for node in living} == {"supervisor", "worker"}
+    assert {node.role for node in living} == roles
     status = system.platform.status()
     assert status.up and not status.degraded and {view.role for view in status.processes} == {"supervisor", "redis", "worker"}
 
