@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from pipeline.errors import TooLarge, Unavailable
+from pipeline.errors import Malformed, TooLarge, Unavailable
 from pipeline.http import check_address, is_loopback, quiet, reach_hint, shown
 
 if TYPE_CHECKING:
@@ -41,6 +41,18 @@ class Reply:
         if not isinstance(found, dict):
             raise Unavailable(f"{service} sent an answer that is not JSON (status {self.status})", code="malformed_answer")
         return cast("dict[str, object]", found)
+
+
+def kept_bytes(key: str, content: Mapping[str, object]) -> bytes:
+    """An object's content as JSON, equal for equal content. Raises Malformed where it is nested deeper than JSON is written (254 levels)."""
+    import orjson
+
+    try:
+        return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError as error:
+        raise Malformed(
+            f"{key} is nested too deep to be kept", hint="Look at it at its source: people write no such documents.", code="too_deep"
+        ) from error
 
 
 class Exchange:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.contracts import RawDocument, SourceItem
 from pipeline.contracts.sources import Evidence, Json, Listed, Mark, Presence, ScanEvent, ScopeDone, ScopeFailed, SourceSpec, Tombstone
-from pipeline.errors import Forbidden, Gone, QuotaExhausted, RateLimited, Unauthorised, Unavailable
+from pipeline.errors import Forbidden, Gone, Malformed, QuotaExhausted, RateLimited, Unauthorised, Unavailable
 from pipeline.load import connectors
 from pipeline.load.yuque.connector import Yuque as Connector
 from pipeline.parse import parse
@@ -385,3 +385,13 @@ def test_every_document_of_the_small_library_has_a_text(yuque: Yuque, around: Ar
     made = connector(yuque, around)
     texts = {item.title: text_of(made, item) for item in items(scan(made)).values()}
     assert len(texts) == 8 and "石桥 | 6.20 | 7.00" in texts["警戒水位"] and "雷达水位计 | 完好 | 2026-03-01" in texts["仪器台账"]
+
+
+def test_a_document_that_is_nested_without_end_is_refused_by_name(yuque: Yuque, around: Around) -> None:
+    full(yuque, 1)
+    deep = "[" * 400 + "]" * 400
+    content = orjson.dumps({"data": {"id": 1, "type": "Doc", "format": "markdown", "body": "x", "body_sheet": orjson.Fragment(deep)}})
+    yuque.faults.append(Fault(r"/docs/1$", Answer(200, content, {"content-type": "application/json"})))
+    with pytest.raises(Malformed) as raised:
+        connector(yuque, around).fetch(SourceItem("yuque:1"))
+    assert raised.value.code == "too_deep" and "yuque:1" in raised.value.detail

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import orjson
-
 from pipeline.contracts import Asset, CrawledDocument, RawDocument, Scalar, SourceItem
 from pipeline.errors import (
     BadRequest,
@@ -23,6 +21,7 @@ from pipeline.errors import (
     Unavailable,
 )
 from pipeline.identity import content_hash
+from pipeline.load.exchange import kept_bytes
 from pipeline.load.feishu import blocks, grids
 from pipeline.load.feishu.client import FeishuClient
 from pipeline.load.feishu.exports import export
@@ -150,7 +149,7 @@ class Fetcher:
     # ------------------------------------------------------------ the document
 
     def _kept(self, item: SourceItem, kept: Mapping[str, object], media_type: str, assets: tuple[Asset, ...] = (), *, etag: str = "") -> RawDocument:
-        return self._raw(item, orjson.dumps(kept, option=orjson.OPT_SORT_KEYS), media_type, assets, etag=etag, charset="utf-8")
+        return self._raw(item, kept_bytes(item.key, kept), media_type, assets, etag=etag, charset="utf-8")
 
     def _raw(
         self, item: SourceItem, data: bytes, media_type: str, assets: tuple[Asset, ...] = (), *, etag: str = "", charset: str = ""

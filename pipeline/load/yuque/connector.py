@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
 
-import orjson
-
 from pipeline.contracts import Asset, CrawledDocument, RawDocument, Scalar, SourceItem
 from pipeline.contracts.sources import Evidence, Json, Listed, Mark, Presence, ScanEvent, ScopeDone, ScopeFailed, SourceCheck, SourceSpec, Tombstone
 from pipeline.errors import BadRequest, Cancelled, Forbidden, Gone, NotFound, PipelineError, QuotaExhausted, RateLimited, TooLarge, Unauthorised
 from pipeline.identity import content_hash
+from pipeline.load.exchange import kept_bytes
 from pipeline.load.yuque import body
 from pipeline.load.yuque.client import PAGE, Row, YuqueClient, stamp
 from pipeline.protocols import Connector, Surroundings
@@ -238,7 +237,7 @@ class Yuque:
         kept = body.kept(detail)
         if detail.get("type") == "Table":
             kept["body_table"] = body.whole_table(detail, lambda page: self._client.document(number, page))
-        data = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+        data = kept_bytes(item.key, kept)
         if len(data) > self._max_bytes:
             raise TooLarge(f"{item.key} has {len(data):,} bytes", hint="Raise DUJIANG_MAX_FILE_MB, or leave it out.")
         text = data.decode()
