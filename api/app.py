@@ -8,11 +8,13 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from api import (
+    openai_compat,
     openapi,
     problems,
     routes_batches,
     routes_collections,
     routes_deletions,
+    routes_dify,
     routes_failures,
     routes_generations,
     routes_health,
@@ -55,6 +57,8 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
     app.include_router(_versioned())
     app.include_router(routes_health.router)
     app.include_router(routes_hooks.router)
+    app.include_router(openai_compat.router)
+    app.include_router(routes_dify.router)
     routes_health.mount_assets(app)
     app.add_middleware(problems.Boundary)
     app.add_middleware(Measured, requests=app.state.requests)

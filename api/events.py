@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import chain
 from types import GeneratorType
 from typing import TypeVar, cast
 
@@ -23,7 +24,7 @@ HEARTBEAT_S = 15.0
 """Proxies close a connection that is silent for a minute."""
 POLL_S = 0.5
 MEDIA_TYPE = "text/event-stream"
-_BEAT = b": keep-alive\n\n"
+BEAT = b": keep-alive\n\n"
 
 
 def event(name: str, value: object, *, number: int | None = None) -> bytes:
@@ -52,7 +53,7 @@ async def run_events(first: RunView, fetch: Callable[[], RunView], *, last_id: s
             yield event("progress", value, number=number)
         elif silent_s >= HEARTBEAT_S:
             silent_s = 0.0
-            yield _BEAT
+            yield BEAT
         await asyncio.sleep(POLL_S)
         silent_s += POLL_S
         try:
@@ -68,9 +69,9 @@ _END = object()
 async def answer_events(pieces: Iterator[str | Answer], *, trace: bool) -> AsyncIterator[bytes]:
     """`token` for each piece of text, then `answer` with the whole; `error` with a problem when it breaks off."""
     try:
-        async for piece in _unhurried(pieces):
+        async for piece in unhurried(pieces):
             if piece is None:
-                yield _BEAT
+                yield BEAT
             elif isinstance(piece, str):
                 yield event("token", {"text": piece})
             else:
@@ -79,7 +80,22 @@ async def answer_events(pieces: Iterator[str | Answer], *, trace: bool) -> Async
         yield event("error", problems.problem(error).json())
 
 
-async def _unhurried(source: Iterator[T]) -> AsyncIterator[T | None]:
+def started(pieces: Iterator[str | Answer]) -> Iterator[str | Answer]:
+    """The same pieces, the first one drawn already: what fails before it still gets its own status."""
+    first = next(pieces, None)
+    return pieces if first is None else _closing(first, pieces)
+
+
+def _closing(first: str | Answer, rest: Iterator[str | Answer]) -> Iterator[str | Answer]:
+    try:
+        yield from chain((first,), rest)
+    finally:
+        close = getattr(rest, "close", None)
+        if close is not None:
+            close()
+
+
+async def unhurried(source: Iterator[T]) -> AsyncIterator[T | None]:
     """Items of a blocking iterator, each taken in a thread; None whenever the next one is slow."""
     task: asyncio.Future[T | object] | None = None
     try:

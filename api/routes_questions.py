@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +12,6 @@ from api.auth import need, need_read, visible
 from api.guard import GuardedRoute, platform_of, who_of
 from api.questions import asked, every_collection, question_of
 from api.schemas import AskIn, QuestionIn, SearchIn
-from pipeline.contracts import Answer
 from pipeline.errors import NotFound
 from pipeline.shapes import answer_json, search_json
 
@@ -53,20 +49,5 @@ def ask(request: Request, body: AskIn) -> Response:
     question = asked(body, _collections(request, body), who_of(request).tenant)
     platform = platform_of(request)
     if body.stream or events.MEDIA_TYPE in request.headers.get("accept", ""):
-        return events.stream(events.answer_events(_started(platform.stream(question)), trace=body.trace))
+        return events.stream(events.answer_events(events.started(platform.stream(question)), trace=body.trace))
     return answer(answer_json(platform.ask(question), trace=body.trace))
-
-
-def _started(pieces: Iterator[str | Answer]) -> Iterator[str | Answer]:
-    """The same pieces, the first one drawn already: what fails before it still gets its own status."""
-    first = next(pieces, None)
-    return pieces if first is None else _closing(first, pieces)
-
-
-def _closing(first: str | Answer, rest: Iterator[str | Answer]) -> Iterator[str | Answer]:
-    try:
-        yield from chain((first,), rest)
-    finally:
-        close = getattr(rest, "close", None)
-        if close is not None:
-            close()
