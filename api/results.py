@@ -87,6 +87,8 @@ class CitationView:
     line_start: int | None = None
     line_end: int | None = None
     collection: str = ""
+    supported: bool = True
+    """False when the passage holds too little of what the answer says there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,14 @@ class GroundingView:
     """How much of the answer its evidence carries."""
 
     score: float
+    """Share of its sentences that a citation supports."""
     unsupported: tuple[str, ...] = ()
+    """Numbers, names and links that stand in no passage."""
+    unsupported_sentences: tuple[str, ...] = ()
+    threshold: float = 0.0
+    """Score that was asked for; 0: none."""
+    flagged: bool = False
+    """True when the score is below it."""
 
 
 @dataclass(frozen=True, slots=True)

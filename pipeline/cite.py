@@ -6,23 +6,24 @@ The answer's text is the reader's: markers may be added to it, nothing else chan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline import grounding as grounds
+from pipeline import markers as marks
 from pipeline import text as language
 from pipeline.contracts import Citation, Evidence, Grounding, Span
-from pipeline.prompt import lead_length, source
+from pipeline.grounding import unsupported
+from pipeline.markers import Marker, code_spans
+from pipeline.markers import strip as strip_markers
+from pipeline.prompt import lead_length, shield
 
-MARKER = re.compile(
-    r"\[\^?\s*(\d{1,3}(?:\s*[,，、;；]\s*\^?\d{1,3})*)\s*\](?![(:])|【\s*(\d{1,3}(?:\s*[,，、;；]\s*\d{1,3})*)\s*(?:†[^】\n]{0,80})?】"
-)
-FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})[^\n]*(?:\n(?:.*\n)*? {0,3}(?P=mark)[`~]*[ \t]*$|(?:\n.*)*\Z)", re.MULTILINE)
-INLINE = re.compile(r"(?<!`)(?P<tick>`+)(?!`)(?:(?!\n\s*\n).)+?(?<!`)(?P=tick)(?!`)", re.DOTALL)
-LIST_NUMBER = re.compile(r"^[ \t]*(?:\d{1,3}[.)、]|[-*+•])[ \t]*", re.MULTILINE)
-NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?")
-NAME = re.compile(r"[A-Z][A-Za-z0-9]*(?:['’\-][A-Za-z0-9]+)*")
-TITLED = re.compile(r"[《「『“]([^》」』”\n]{1,40})[》」』”]")
+__all__ = ["Cited", "cite", "code_spans", "strip_markers", "unsupported", "verbatim"]
 
+LEFT = re.compile(r"[ \t]+(?=[.。!！?？,，;；])")
+"""What a marker that was taken away leaves before a sentence's end."""
+RANKS = ("graph", "pagerank")
+"""Names in `Hit.scores` of what a graph makes of a passage."""
 SUPPORTS = 0.34
 """Least share of a sentence's terms that a passage must hold to count as its support."""
 INSERTS = 0.5
@@ -48,13 +49,6 @@ class Cited:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marker:
-    start: int
-    end: int
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Piece:
     """A sentence or line of a passage."""
 
@@ -67,114 +61,59 @@ class _Piece:
 def cite(answer: str, evidence: Sequence[Evidence]) -> Cited:
     """Resolve the markers of an answer, or add some when none leads to a passage."""
     passages = {passage.marker: _pieces(passage) for passage in evidence}
-    markers = _markers(answer)
+    markers = marks.find(answer)
     dropped = tuple(dict.fromkeys(number for marker in markers for number in marker.numbers if number not in passages))
     inserted = 0
     if not any(number in passages for marker in markers for number in marker.numbers):
-        answer, inserted = _insert(answer, passages)
-        markers = _markers(answer)
-    sentences = _sentences(answer)
-    by_number = {passage.marker: passage for passage in evidence}
+        answer, inserted = _insert(answer, passages, _ranks(evidence))
+        markers = marks.find(answer)
+    sentences = marks.sentences(answer, markers)
+    citations, supported = _resolved(answer, markers, sentences, passages, {passage.marker: passage for passage in evidence})
+    strays = grounds.strays(answer, evidence)
+    bare = [
+        span for span in sentences if _terms(_plain(answer, span)) and (span not in supported or (supported[span] and grounds.within(span, strays)))
+    ]
+    counted = sum(bool(_terms(_plain(answer, span))) for span in sentences)
+    score = 1.0 - len(bare) / counted if counted else 0.0
+    beyond = tuple(dict.fromkeys(said for _, said in strays))
+    told = tuple(LEFT.sub("", _plain(answer, span)).strip() for span in bare)
+    return Cited(answer, citations, Grounding(score, beyond, told), dropped, inserted)
+
+
+def verbatim(citation: Citation, passage: Evidence) -> bool:
+    """True when the quote stands at its offsets in what the reader was sent of the passage.
+
+    A ``<`` that was made full width on the way counts as itself: one character stands for one.
+    """
+    body, at = passage.text[lead_length(passage) :], citation.start_char - passage.start
+    return at >= 0 and citation.end_char <= passage.end and body[at : at + len(citation.quote)] == citation.quote
+
+
+def _resolved(
+    answer: str, markers: Sequence[Marker], sentences: Sequence[Span], passages: Mapping[int, Sequence[_Piece]], by_number: Mapping[int, Evidence]
+) -> tuple[tuple[Citation, ...], dict[Span, bool]]:
+    """Citations in order; and the supported sentences, each with whether its words could be compared with the passage's."""
     citations: dict[tuple[int, Span], Citation] = {}
-    supported: set[Span] = set()
+    supported: dict[Span, bool] = {}
     behind = 0
     for marker in markers:
         run, behind = _trimmed(answer, behind, marker.start), marker.end
-        for number in marker.numbers:
-            if number not in passages:
-                continue
+        for number in filter(by_number.__contains__, marker.numbers):
             whole = _verbatim(answer[run[0] : run[1]], by_number[number])
             span = run if whole else _supported(answer, sentences, marker)
             if (number, span) in citations:
                 continue
-            citation, share = _citation(answer, span, by_number[number], whole or passages[number])
+            citation, share, comparable = _citation(answer, span, by_number[number], whole or passages[number])
+            if not verbatim(citation, by_number[number]):
+                continue
             citations[number, span] = citation
             if share >= SUPPORTS:
-                supported.update(one for one in sentences if one[0] < span[1] and span[0] < one[1])
-    counted = [span for span in sentences if _terms(_plain(answer, span))]
-    score = sum(span in supported for span in counted) / len(counted) if counted else 0.0
-    grounding = Grounding(score, unsupported(answer, evidence))
-    return Cited(answer, tuple(citations.values()), grounding, dropped, inserted)
+                held = [one for one in sentences if one[0] < span[1] and span[0] < one[1]]
+                supported |= {one: comparable and supported.get(one, True) for one in held}
+    return tuple(citations.values()), supported
 
 
-def strip_markers(answer: str) -> str:
-    """The answer without its citation markers; code is left as it is."""
-    return _without(answer, _markers(answer))
-
-
-def code_spans(answer: str) -> list[Span]:
-    """Fenced blocks (an open one reaches to the end) and inline code, in order."""
-    fences = [match.span() for match in FENCE.finditer(answer)]
-    inline = [match.span() for match in INLINE.finditer(answer) if not any(start < match.end() and match.start() < end for start, end in fences)]
-    return sorted([*fences, *inline])
-
-
-def unsupported(answer: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
-    """Numbers, capitalised names and quoted titles of the answer that stand in no passage, in order.
-
-    Numbers compare by value (1,200 = 1200 = 1200.0), names by their folded letters. A capitalised word that
-    only begins a sentence is no name.
-    """
-    known = "\n".join(f"{source(passage.hit)}\n{' '.join(passage.hit.heading_path)}\n{passage.text}" for passage in evidence)
-    numbers = {_value(match[0]) for match in NUMBER.finditer(language.fold(known))}
-    folded = language.fold(known)
-    words = frozenset(re.findall(r"[^\W_]+(?:['’\-][^\W_]+)*", folded))
-    plain = _masked(answer, [*code_spans(answer), *((marker.start, marker.end) for marker in _markers(answer))])
-    plain = LIST_NUMBER.sub(lambda match: " " * len(match[0]), plain)
-    found: list[tuple[int, str]] = []
-    wide = plain.translate({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})
-    found += [(match.start(), match[0]) for match in NUMBER.finditer(wide) if _value(match[0]) not in numbers]
-    openings = {start for start, _ in _sentences(plain)}
-    for match in NAME.finditer(plain):
-        opens = match.start() in openings and not plain[match.end() :].lstrip(" ")[:1].isupper()
-        name = match[0].lower().removesuffix("'s").removesuffix("’s")
-        if not opens and len(name) > 1 and name not in words and name not in folded:
-            found.append((match.start(), match[0]))
-    found += [(match.start(), match[1]) for match in TITLED.finditer(plain) if language.fold(match[1]) not in folded and not match[1].isascii()]
-    return tuple(dict.fromkeys(name for _, name in sorted(found)))
-
-
-def _markers(answer: str) -> list[_Marker]:
-    code = code_spans(answer)
-    found = (match for match in MARKER.finditer(answer) if not any(start < match.end() and match.start() < end for start, end in code))
-    return [_Marker(match.start(), match.end(), tuple(map(int, re.findall(r"\d+", match[1] or match[2])))) for match in found]
-
-
-def _without(answer: str, markers: Sequence[_Marker]) -> str:
-    kept, at = list[str](), 0
-    for marker in markers:
-        kept.append(answer[at : marker.start])
-        at = marker.end
-    return "".join(kept) + answer[at:]
-
-
-def _masked(answer: str, spans: Sequence[Span]) -> str:
-    """The same length, with the spans blanked; lines stay lines."""
-    for start, end in spans:
-        answer = answer[:start] + re.sub(r"[^\n]", " ", answer[start:end]) + answer[end:]
-    return answer
-
-
-def _sentences(answer: str) -> list[Span]:
-    """Sentences of the answer outside fenced code, blanks and markers at their edges left out, never over a line's end."""
-    blocks = [match.span() for match in FENCE.finditer(answer)]
-    masked = _masked(answer, [*blocks, *((marker.start, marker.end) for marker in _markers(answer))])
-    return list(_lines(masked))
-
-
-def _lines(text: str) -> Iterator[Span]:
-    """Sentences, cut at line ends too, without the blanks around them."""
-    for first, last in language.sentences(text):
-        start = first
-        for line in text[first:last].splitlines(keepends=True):
-            end = start + len(line)
-            if bare := line.strip():
-                begins = start + line.index(bare[0])
-                yield begins, begins + len(bare)
-            start = end
-
-
-def _supported(answer: str, sentences: Sequence[Span], marker: _Marker) -> Span:
+def _supported(answer: str, sentences: Sequence[Span], marker: Marker) -> Span:
     """The sentence a marker stands in or behind; the next one when it opens a line."""
     before = [span for span in sentences if span[0] < marker.start]
     if before and "\n" not in answer[before[-1][1] : marker.start]:
@@ -194,15 +133,18 @@ def _trimmed(text: str, start: int, end: int) -> Span:
 def _verbatim(quoted: str, passage: Evidence) -> list[_Piece]:
     """The one piece that all the text before a marker is, where a reader only quoted, over a line's end."""
     body = passage.text[lead_length(passage) :]
-    at = body.find(quoted) if "\n" in quoted else -1
-    return [_Piece(passage.start + at, quoted, _terms(quoted))] if at >= 0 else []
+    at = shield(body).find(shield(quoted)) if "\n" in quoted else -1
+    if at < 0:
+        return []
+    own = body[at : at + len(quoted)]
+    return [_Piece(passage.start + at, own, _terms(own))]
 
 
 def _pieces(passage: Evidence) -> list[_Piece]:
     """Sentences of what the reader saw of the chunk itself, and the lines of those that stand on several."""
     body = passage.text[lead_length(passage) :]
     whole = [_trimmed(body, start, end) for start, end in language.sentences(body)]
-    spans = sorted({*(span for span in whole if span[0] < span[1]), *_lines(body)})
+    spans = sorted({*(span for span in whole if span[0] < span[1]), *marks.lines(body)})
     return [_Piece(passage.start + start, body[start:end], _terms(body[start:end])) for start, end in spans]
 
 
@@ -215,8 +157,8 @@ def _plain(answer: str, span: Span) -> str:
     return strip_markers(answer[span[0] : span[1]])
 
 
-def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piece]) -> tuple[Citation, float]:
-    """The best line of a passage for a sentence, and the share of the sentence's terms that the passage holds.
+def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piece]) -> tuple[Citation, float, bool]:
+    """The best line of a passage for a sentence, the share of the sentence's terms that the passage holds, and whether that says anything.
 
     A sentence in another script than the passage cannot be compared by terms: its marker is believed.
     """
@@ -226,7 +168,8 @@ def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piec
     start, quote = (best.start, best.text) if best else (passage.start, passage.text[lead_length(passage) :])
     held = _terms(passage.text[: lead_length(passage)]).union(*(piece.terms for piece in pieces))
     share = _share(wanted, held)
-    if language.language(sentence) != language.language(passage.text) and share < SUPPORTS:
+    comparable = share >= SUPPORTS or language.language(sentence) == language.language(passage.text)
+    if not comparable:
         share = SUPPORTS
     hit = passage.hit
     line_start, line_end = _line_range(passage, start, start + len(quote))
@@ -245,8 +188,9 @@ def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piec
         answer_start=span[0],
         answer_end=span[1],
         collection=hit.collection,
+        supported=share >= SUPPORTS,
     )
-    return citation, share
+    return citation, share, comparable
 
 
 def _line_range(passage: Evidence, start: int, end: int) -> tuple[int | None, int | None]:
@@ -267,29 +211,44 @@ def _match(wanted: frozenset[str], held: frozenset[str]) -> float:
     return 2 * len(wanted & held) / (len(wanted) + len(held)) if wanted and held else 0.0
 
 
-def _insert(answer: str, passages: dict[int, list[_Piece]]) -> tuple[str, int]:
-    """Put markers behind the sentences that a passage supports."""
+def _ranks(evidence: Sequence[Evidence]) -> dict[int, float]:
+    """Marker → graph rank in (0, 1], the best one's being 1. A passage that no graph ranked counts as the mean of those it did."""
+    known = {passage.marker: _rank(passage.hit.scores) for passage in evidence}
+    given = [rank for rank in known.values() if rank > 0.0]
+    if not given:
+        return {}
+    top, mean = max(given), sum(given) / len(given)
+    return {marker: (rank if rank > 0.0 else mean) / top for marker, rank in known.items()}
+
+
+def _rank(scores: Mapping[str, float]) -> float:
+    return next((scores[name] for name in RANKS if scores.get(name, 0.0) > 0.0), 0.0)
+
+
+def _insert(answer: str, passages: Mapping[int, Sequence[_Piece]], ranks: Mapping[int, float]) -> tuple[str, int]:
+    """Put markers behind the sentences that a passage supports; of several that do, the best by similarity × graph rank."""
     held = {number: [piece.terms for piece in pieces] for number, pieces in passages.items()}
     code = code_spans(answer)
     added: list[tuple[int, str]] = []
-    for start, end in _sentences(answer):
+    for start, end in marks.sentences(answer, marks.find(answer)):
         wanted = _terms(_plain(answer, (start, end)))
-        inside = any(first < end <= last and end != last for first, last in code)
-        if len(wanted) < 2 or inside or answer[end : end + 1] in {"(", ":", "`", "~"} or answer[end - 1] in "`~:：":
+        at = _place(answer, start, end)
+        inside = any(first < at < last for first, last in code)
+        if len(wanted) < 2 or inside or answer[at : at + 1] in {"(", ":", "`", "~", "$"} or answer[at - 1] in "`~:：$\\":
             continue
-        shares = sorted(((max((_share(wanted, terms) for terms in pieces), default=0.0), -number) for number, pieces in held.items()), reverse=True)
-        best = shares[0][0] if shares else 0.0
-        chosen = sorted(-number for share, number in shares[:MOST_INSERTED] if share >= INSERTS and share >= NEARLY * best)
+        alike = {number: max((_share(wanted, terms) for terms in pieces), default=0.0) for number, pieces in held.items()}
+        shares = sorted(((share * ranks.get(number, 1.0), -number) for number, share in alike.items() if share >= INSERTS), reverse=True)[
+            :MOST_INSERTED
+        ]
+        chosen = sorted(-number for share, number in shares if share >= NEARLY * shares[0][0])
         if chosen:
-            added.append((end, "".join(f"[{number}]" for number in chosen)))
+            added.append((at, "".join(f"[{number}]" for number in chosen)))
     for at, marker in reversed(added):
         answer = answer[:at] + marker + answer[at:]
     return answer, sum(marker.count("[") for _, marker in added)
 
 
-def _value(number: str) -> str:
-    """Digits without separators, leading zeros and empty decimals."""
-    plain = number.replace(",", "")
-    if "." in plain:
-        plain = plain.rstrip("0").rstrip(".")
-    return plain.lstrip("0") or "0"
+def _place(answer: str, start: int, end: int) -> int:
+    """Where a sentence's marker goes: behind it, but inside the last cell of a table's row."""
+    row = answer[start:end]
+    return end - 1 if row.startswith("|") and row.endswith("|") and len(row) > 1 else end

@@ -30,7 +30,7 @@ from pipeline.contracts import (
 )
 from pipeline.errors import BrokenContract
 
-FORMAT = 1
+FORMAT = 2
 """Rises when a stored pack can no longer be read by the present code; part of every key."""
 
 Json: TypeAlias = Mapping[str, Any]
@@ -153,12 +153,16 @@ def _pack(raw: Json) -> EvidencePack:
     return EvidencePack(**parsed)
 
 
+def _grounding(raw: Json) -> Grounding:
+    return Grounding(**_with(raw, unsupported=tuple(raw["unsupported"]), unsupported_sentences=tuple(raw["unsupported_sentences"])))
+
+
 def _answer(raw: Json) -> Answer:
     parsed = _with(
         raw,
         citations=tuple(Citation(**citation) for citation in raw["citations"]),
         evidence=tuple(map(_evidence, raw["evidence"])),
-        grounding=Grounding(raw["grounding"]["score"], tuple(raw["grounding"]["unsupported"])),
+        grounding=_grounding(raw["grounding"]),
         usage=_usage(raw["usage"]),
         steps=_steps(raw["steps"]),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from pipeline.contracts import Answer, Citation, Evidence, Hit, SearchResult, Step, Usage
+from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, SearchResult, Step, Usage
 
 Shape: TypeAlias = dict[str, object]
 
@@ -56,7 +56,7 @@ def answer_json(answer: Answer, *, trace: bool = False) -> Shape:
         "refused": answer.refused,
         "reason": answer.reason,
         "citations": [citation_json(citation) for citation in answer.citations],
-        "grounding": {"score": round(answer.grounding.score, 6), "unsupported": list(answer.grounding.unsupported)},
+        "grounding": grounding_json(answer.grounding),
         "usage": usage_json(answer.usage),
         "cache": answer.cache,
         "degraded": [step.degraded for step in answer.steps if step.degraded],
@@ -81,6 +81,18 @@ def citation_json(citation: Citation) -> Shape:
         "answer_start": citation.answer_start,
         "answer_end": citation.answer_end,
         "collection": citation.collection,
+        "supported": citation.supported,
+    }
+
+
+def grounding_json(grounding: Grounding) -> Shape:
+    """`threshold` is 0 where none is set, and then nothing is flagged."""
+    return {
+        "score": round(grounding.score, 6),
+        "unsupported": list(grounding.unsupported),
+        "unsupported_sentences": list(grounding.unsupported_sentences),
+        "threshold": grounding.threshold,
+        "flagged": grounding.flagged,
     }
 
 

@@ -202,6 +202,8 @@ class Citation:
     answer_end: int
     """Span of `Answer.text` that the citation supports."""
     collection: str = ""
+    supported: bool = True
+    """False when the passage holds too little of what the answer says there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,13 @@ class Grounding:
     score: float
     """Share of the answer's sentences with a verified citation, in [0, 1]."""
     unsupported: tuple[str, ...] = ()
-    """Numbers and names of the answer that stand in no evidence."""
+    """Numbers, names and links of the answer that stand in no evidence."""
+    unsupported_sentences: tuple[str, ...] = ()
+    """Sentences that no citation supports, without markers."""
+    threshold: float = 0.0
+    """Score that was asked for; 0: none."""
+    flagged: bool = False
+    """True when the score is below the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
