@@ -15,6 +15,7 @@ from pipeline.answer import Reading, ask, gather, read, stream
 from pipeline.cache import MemoryCache
 from pipeline.contracts import Answer, Filter, Op, Question, Usage
 from pipeline.errors import BrokenContract, RateLimited, Unavailable
+from pipeline.grounding import Policy
 from pipeline.retrieve import Target
 from pipeline.shapes import answer_json, hit_json, search_json
 from tests.fakes_answer import AwayCache, HashEmbedder, Reader, target
@@ -269,3 +270,45 @@ def test_shapes_are_json_and_say_what_was_lost(place: Target) -> None:
 def test_the_prompt_version_is_part_of_what_the_trace_shows(place: Target) -> None:
     step = next(step for step in ask(ASKED, [place], Reader(SAYS)).steps if step.stage == "prompt")
     assert step.detail["version"] == prompt.version() and step.detail["budget"] == prompt.PASSAGE_TOKENS
+
+
+HALF = "Lin Cen approved the trip [1]. Mars is red and far away."
+
+
+def test_an_answer_below_the_threshold_is_flagged_and_given(place: Target) -> None:
+    answer = ask(ASKED, [place], Reader(HALF), options=Reading(grounding=Policy(0.6)))
+    assert (answer.text, answer.refused, answer.grounding.flagged, answer.grounding.threshold) == (HALF, False, True, 0.6)
+    assert "the passages support 50%" in answer.steps[-1].degraded
+    shape = answer_json(answer)["grounding"]
+    assert isinstance(shape, dict) and shape["flagged"] is True and shape["unsupported_sentences"] == ["Mars is red and far away."]
+    assert not ask(ASKED, [place], Reader(HALF), options=Reading(grounding=Policy(0.5))).grounding.flagged
+    assert not ask(ASKED, [place], Reader(HALF)).grounding.flagged
+
+
+def test_an_answer_below_the_threshold_is_withheld_where_that_is_asked_for(place: Target) -> None:
+    answer = ask(ASKED, [place], Reader(HALF), options=Reading(grounding=Policy(0.6, "refuse")))
+    assert answer.refused and answer.citations == () and answer.grounding.flagged
+    assert "Mars is red and far away." in answer.reason and "Lin Cen" not in answer.reason and "50%" in answer.reason
+    assert not ask(ASKED, [place], Reader(SAYS), options=Reading(grounding=Policy(0.6, "refuse"))).refused
+
+
+def test_a_stream_shows_nothing_of_an_answer_that_is_withheld(place: Target) -> None:
+    strict = Reading(grounding=Policy(0.6, "refuse"))
+    texts, answer = whole(stream(ASKED, [place], Reader(HALF), options=strict))
+    assert texts == [answer.text] and answer.refused
+    texts, answer = whole(stream(ASKED, [place], Reader(SAYS), options=strict))
+    assert texts == [SAYS] and not answer.refused
+    texts, answer = whole(stream(ASKED, [place], Reader(HALF), options=Reading(grounding=Policy(0.6))))
+    assert "".join(texts) == HALF and len(texts) > 1
+
+
+def test_another_policy_judges_anew_but_neither_searches_nor_reads_again(place: Target) -> None:
+    cache, reader = MemoryCache(), Reader(HALF)
+    assert not ask(ASKED, [place], reader, cache=cache).grounding.flagged
+    searches = len(place.store.queries)  # type: ignore[attr-defined]
+    for policy in (Policy(0.6), Policy(0.6, "refuse"), Policy(0.4)):
+        answer = ask(ASKED, [place], reader, cache=cache, options=Reading(grounding=policy))
+        assert (answer.cache, answer.grounding.threshold) == ("miss", policy.threshold)
+        again = ask(ASKED, [place], reader, cache=cache, options=Reading(grounding=policy))
+        assert (again.cache, again.grounding, again.refused) == ("hit", answer.grounding, answer.refused)
+    assert (len(reader.prompts), len(place.store.queries)) == (1, searches)  # type: ignore[attr-defined]
