@@ -153,9 +153,10 @@ def _added(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
 def _sum(parts: Sequence[UsageView]) -> UsageView:
     """What no part reported stays None."""
     values = dict[str, Any]()
-    for name in shape(UsageView()):
+    for name in shape(UsageView()).keys() - {"currency"}:
         known = [value for part in parts if (value := getattr(part, name)) is not None]
         values[name] = sum(known) if known else None
+    values["currency"] = next((part.currency for part in parts if part.currency), "")
     return UsageView(**values)
 
 

@@ -190,6 +190,9 @@ class EmbedderProfile:
     """Default refusal threshold of the evidence score, in [0, 1]."""
     in_process: bool
     """True when it computes here (processes), False when it waits for a network (threads)."""
+    price: float | None = None
+    """For a million tokens, in `currency`; None: not known."""
+    currency: str = ""
 
 
 class Embedder(Protocol):

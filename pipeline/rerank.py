@@ -15,6 +15,7 @@ import orjson
 from pipeline.contracts import Usage
 from pipeline.errors import BadRequest, BrokenContract, Unsupported
 from pipeline.http import shown
+from pipeline.pricing import Price, load
 from pipeline.protocols import Limiter, Reranker, Service, Unlimited
 from pipeline.registry import split
 from pipeline.settings import Settings
@@ -77,6 +78,7 @@ class HttpReranker:
         path: str,
         body: Callable[[str, str, list[str]], Mapping[str, object]],
         limiter: Limiter | None = None,
+        price: Price | None = None,
     ) -> None:
         self.name = name
         self._model = model
@@ -84,6 +86,7 @@ class HttpReranker:
         self._path = path
         self._body = body
         self._limiter = limiter or Unlimited()
+        self._price = price
 
     def rerank(self, question: str, passages: Sequence[str]) -> list[float]:
         return self.score(question, passages)[0]
@@ -103,7 +106,7 @@ class HttpReranker:
             permit.used(usage.total_tokens)
         if any(not 0.0 <= score <= 1.0 for score in scores):
             scores = [1.0 / (1.0 + math.exp(-min(max(score, -60.0), 60.0))) for score in scores]
-        return scores, usage
+        return scores, self._price.of(usage) if self._price else usage
 
     def _read(self, raw: bytes, number: int) -> tuple[list[float], Usage]:
         try:
@@ -136,7 +139,7 @@ def create(settings: Settings, client: Poster | None = None, limiter: Limiter | 
         from pipeline.http import Client
 
         client = Client(base, api_key=settings.reranker_api_key, timeout_s=settings.request_timeout_s, service=name, setting="DUJIANG_RERANKER")
-    return HttpReranker(settings.reranker, model, client, path=path, body=body, limiter=limiter)
+    return HttpReranker(settings.reranker, model, client, path=path, body=body, limiter=limiter, price=load(settings.prices).of(settings.reranker))
 
 
 def service(settings: Settings) -> Service | None:

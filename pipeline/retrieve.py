@@ -21,9 +21,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import phrases
+from pipeline import phrases, pricing
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, StoreQuery, Usage, Vectors
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Retryable, Unsupported
+from pipeline.pricing import Price
 from pipeline.protocols import Embedder, EmbedderProfile, Reranker, Store
 from pipeline.understand import Understood, coverage, informativeness, understand
 
@@ -171,27 +172,28 @@ def _embed(question: Question, targets: Sequence[Target]) -> tuple[dict[str, Vec
     """One vector per embedder. In HYBRID an embedder that is away leaves full text, and the step says so."""
     vectors: dict[str, Vectors] = {}
     steps: list[Step] = []
-    tokens: list[int | None] = []
-    requests = 0
+    spent: list[Usage] = []
     for embedder in {_space(target.embedder.profile): target.embedder for target in targets}.values():
         profile, started = embedder.profile, perf_counter()
         lost, remote = "", not profile.in_process
         try:
             embedded = embedder.encode_queries([question.text])
             vectors[_space(profile)] = embedded.vectors[0]
-            tokens += [embedded.tokens] if remote else []
-            requests += max(embedded.requests, 1) if remote else 0
+            if remote:
+                spent.append(_spent(profile, embedded.tokens, max(embedded.requests, 1)))
         except Retryable as error:
             if question.mode is not Mode.HYBRID:
                 raise
             lost = f"embedder {profile.name} is away ({error.code}): its collections are searched by full text only"
-            tokens.append(None)
-            requests += 1
+            spent.append(Usage(requests=1))
         detail = {"embedder": profile.name, "revision": profile.revision, "transient": bool(lost)}
         steps.append(Step("embed", perf_counter() - started, detail, lost))
-    known = [count for count in tokens if count is not None]
-    total = sum(known) if known and len(known) == len(tokens) else None
-    return vectors, steps, Usage(prompt_tokens=total, total_tokens=total, requests=requests)
+    return vectors, steps, pricing.added(spent)
+
+
+def _spent(profile: EmbedderProfile, tokens: int | None, requests: int) -> Usage:
+    usage = Usage(prompt_tokens=tokens, total_tokens=tokens, requests=requests)
+    return usage if profile.price is None else Price(profile.currency, profile.price).of(usage)
 
 
 def _candidates(

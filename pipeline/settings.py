@@ -6,6 +6,7 @@ Order: command-line flag, environment (our name, then the second choice that oth
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -99,6 +100,12 @@ class Settings:
     api_key: str = ""
     sealing_key: str = ""
     """Encrypts the secrets of sources in the ledger; empty: a key file in the data folder."""
+    grounding_threshold: float = 0.0
+    """Least share of an answer's sentences that its passages must support; 0: any."""
+    grounding_action: str = "flag"
+    """What becomes of an answer below it: flag (given, and marked) or refuse."""
+    prices: str = ""
+    """What models cost for a million tokens, as JSON: see `pipeline.pricing`; a table ``[prices]`` in dujiang.toml. Empty: costs stay unknown."""
     cache_ttl: int = 86400
     """Seconds an answer is kept; 0 turns the answer cache off."""
     log_level: str = "info"
@@ -236,7 +243,7 @@ def _default(name: str, value: object, home: str) -> object:
 
 
 def _typed(name: str, raw: object, default: object, where: str) -> object:
-    text = str(raw).strip()
+    text = json.dumps(raw, ensure_ascii=False) if isinstance(raw, dict) else str(raw).strip()
     try:
         if isinstance(default, bool):
             return text.lower() in {"1", "true", "yes", "on"}

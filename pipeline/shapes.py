@@ -125,4 +125,6 @@ def _usage(usage: Usage) -> Shape:
         "requests": usage.requests,
         "retries": usage.retries,
         "cost": usage.cost,
+        "currency": usage.currency,
+        "cached_tokens": usage.cached_tokens,
     }

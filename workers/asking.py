@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from pipeline import answer, retrieve
+from pipeline import answer, grounding, pricing, retrieve
 from pipeline.contracts import Answer, Question, SearchResult
 from pipeline.identity import index_name
 from pipeline.retrieve import Target
+from workers import costs
 from workers.collecting import check_store
 from workers.ledger import catalog
 from workers.runtime import Runtime
@@ -18,6 +20,8 @@ class Asking:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        settings = runtime.settings
+        self._options = answer.Reading(grounding=grounding.policy(settings.grounding_threshold, settings.grounding_action))
 
     def targets(self, question: Question) -> list[Target]:
         """One target a collection, at its present revision. Raises NotFound, Conflict for a store that is not the pinned one."""
@@ -30,22 +34,39 @@ class Asking:
         return found
 
     def search(self, question: Question) -> SearchResult:
-        return retrieve.search(question, self.targets(question), reranker=self._runtime.reranker)
+        found = retrieve.search(question, self.targets(question), reranker=self._runtime.reranker)
+        costs.note(self._runtime.spending, found)
+        return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))
 
     def ask(self, question: Question) -> Answer:
         runtime = self._runtime
         found = answer.ask(
-            question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
+            question,
+            self.targets(question),
+            runtime.llm,
+            cache=runtime.cache,
+            ttl_s=float(runtime.settings.cache_ttl),
+            reranker=runtime.reranker,
+            options=self._options,
         )
-        runtime.figures.add(found.cache)
-        return found
+        return self._billed(found)
 
     def stream(self, question: Question) -> Iterator[str | Answer]:
         runtime = self._runtime
         pieces = answer.stream(
-            question, self.targets(question), runtime.llm, cache=runtime.cache, ttl_s=float(runtime.settings.cache_ttl), reranker=runtime.reranker
+            question,
+            self.targets(question),
+            runtime.llm,
+            cache=runtime.cache,
+            ttl_s=float(runtime.settings.cache_ttl),
+            reranker=runtime.reranker,
+            options=self._options,
         )
         for piece in pieces:
-            if isinstance(piece, Answer):
-                runtime.figures.add(piece.cache)
-            yield piece
+            yield self._billed(piece) if isinstance(piece, Answer) else piece
+
+    def _billed(self, found: Answer) -> Answer:
+        """The answer counted, with its bill as the trace's last line."""
+        self._runtime.figures.add(found.cache)
+        costs.note(self._runtime.spending, found)
+        return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.contracts import Answer, Lane, Question, Scalar, SearchResult
+from pipeline.contracts import Answer, Lane, ParsedDocument, Question, Scalar, SearchResult
 from pipeline.errors import BadRequest, NotFound
 from pipeline.identity import index_name
 from pipeline.settings import Settings
@@ -21,6 +22,7 @@ from workers.views import (
     CheckView,
     CollectionView,
     DocumentView,
+    ExcerptView,
     FailureView,
     Incoming,
     ItemView,
@@ -138,7 +140,9 @@ class Platform:
 
     def run(self, run_id: str, *, tenant: str | None = None) -> RunView:
         """Raises NotFound."""
-        return browse.run(self.db, run_id, tenant=tenant)
+        from workers import costs
+
+        return costs.priced(self.db, self.runtime.prices, browse.run(self.db, run_id, tenant=tenant))
 
     def runs(self, *, tenant: str = "default", collection: str = "", source: str = "", limit: int = 20, after: str = "") -> Page[RunView]:
         """Newest first; `source` is a source's name."""
@@ -234,6 +238,11 @@ class Platform:
         """The version that answers now, code points `start_char` to `end_char`. Raises NotFound, BadRequest."""
         if start_char < 0 or (end_char is not None and end_char < start_char):
             raise BadRequest(f"{start_char}:{end_char} is no span", hint="Give 0 <= start_char <= end_char.", pointer="/start_char")
+        row = self._answering(collection, document_id, tenant)
+        return self.runtime.reader_store.text(self._index(row), document_id, start_char, end_char)
+
+    def _answering(self, collection: str, document_id: str, tenant: str) -> CollectionRow:
+        """Its collection. Raises NotFound while none of its versions answers."""
         row = catalog.find(self.db, tenant, collection)
         view = browse.document(self.db, row.id, row.name, document_id)
         if view.version is None:
@@ -242,7 +251,29 @@ class Platform:
                 hint="Wait for its run, or look at its failure.",
                 code="document_not_indexed",
             )
-        return self.runtime.reader_store.text(self._index(row), document_id, start_char, end_char)
+        return row
+
+    def excerpt(
+        self,
+        collection: str,
+        document_id: str,
+        start_char: int = 0,
+        end_char: int | None = None,
+        *,
+        most: int | None = None,
+        as_of: datetime | None = None,
+        tenant: str = "default",
+    ) -> ExcerptView:
+        """Of the version that answers now: at most `most` code points, and nothing that is later than `as_of`. Raises NotFound, BadRequest."""
+        from workers.excerpts import check, excerpt
+
+        check(start_char, end_char)
+        if as_of is None:
+            document = ParsedDocument(self.document_text(collection, document_id, tenant=tenant))
+        else:
+            row = self._answering(collection, document_id, tenant)
+            document = self.runtime.reader_store.document(self._index(row), document_id)
+        return excerpt(document, document_id, start_char, end_char, most=most, as_of=as_of)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
         """Remove a document. Raises NotFound."""

@@ -12,9 +12,9 @@ class Figures:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, ...], float] = {}
 
-    def add(self, *labels: str) -> None:
+    def add(self, *labels: str, amount: float = 1.0) -> None:
         with self._lock:
-            self._counts[labels] = self._counts.get(labels, 0.0) + 1.0
+            self._counts[labels] = self._counts.get(labels, 0.0) + amount
 
     def read(self) -> dict[tuple[str, ...], float]:
         with self._lock:

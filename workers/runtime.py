@@ -30,6 +30,7 @@ from workers.tracing import Spans, open_spans
 
 if TYPE_CHECKING:
     from pipeline.parse.guard import Guard
+    from pipeline.pricing import Prices
     from pipeline.protocols import Reranker
     from workers.graphs import GraphDesk
 
@@ -76,6 +77,7 @@ class Runtime:
         self.max_wait_s = settings.max_wait_hours * 3600.0
         self.max_bytes = settings.max_file_mb * 1_000_000
         self.figures = Figures()
+        self.spending = Figures()
         self._spans: Spans | None = None
         self._lock = threading.RLock()
         self._embedders: dict[str, Embedder] = {}
@@ -243,6 +245,13 @@ class Runtime:
 
         store, name = self.store(collection, collection.dimension or 0)
         return graphs.desk(self.settings, store, name)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What models cost. Raises BadRequest when the list cannot be read."""
+        from pipeline import pricing
+
+        return pricing.load(self.settings.prices)
 
     @cached_property
     def reader_store(self) -> Store:

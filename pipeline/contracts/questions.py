@@ -146,6 +146,11 @@ class Usage:
     requests: int = 0
     retries: int = 0
     cost: float | None = None
+    """Money, by the operator's price list; None where a price or a count is missing."""
+    cached_tokens: int | None = None
+    """Those of `prompt_tokens` that the provider had in its own cache."""
+    currency: str = ""
+    """Of `cost`."""
 
 
 @dataclass(frozen=True, slots=True)

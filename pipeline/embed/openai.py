@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from pipeline import identity, registry
+from pipeline import identity, pricing, registry
 from pipeline.contracts import EmbeddedChunks, Vectors
 from pipeline.embed.providers import PROVIDERS, Provider, max_tokens, prefixes
 from pipeline.errors import BadRequest, BrokenContract, Garbled, PipelineError
@@ -57,6 +57,7 @@ def profile(settings: Settings) -> EmbedderProfile:
             "roles": (provider.query_role, provider.passage_role),
         }
     )
+    price = pricing.load(settings.prices).of(f"{name}:{model}")
     return EmbedderProfile(
         name=f"{name}:{model}",
         revision=revision[:12],
@@ -67,6 +68,8 @@ def profile(settings: Settings) -> EmbedderProfile:
         lexical_weight=_LEXICAL_WEIGHT,
         refuse_below=_REFUSE_BELOW,
         in_process=False,
+        price=price.input if price else None,
+        currency=price.currency if price else "",
     )
 
 

@@ -10,11 +10,12 @@ from json import JSONDecodeError
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from pipeline import identity, registry
+from pipeline import identity, pricing, registry
 from pipeline.contracts import Completion, Usage
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Unavailable
 from pipeline.http import check_address, error_word, failure, is_loopback, quiet, reach_hint, shown
 from pipeline.llm.providers import PROVIDERS, Provider
+from pipeline.pricing import Price
 from pipeline.protocols import Generation, Limiter, Service, Unlimited
 from pipeline.settings import Settings
 
@@ -37,7 +38,8 @@ def build(settings: Settings, limiter: Limiter | None = None) -> OpenAILLM:
     """
     name, model = registry.split(settings.llm)
     provider, address = _place(name, settings)
-    return OpenAILLM(name, model, provider, address, api_key=settings.llm_api_key, timeout_s=settings.request_timeout_s, limiter=limiter)
+    price = pricing.load(settings.prices).of(f"{name}:{model}")
+    return OpenAILLM(name, model, provider, address, api_key=settings.llm_api_key, timeout_s=settings.request_timeout_s, limiter=limiter, price=price)
 
 
 def service(settings: Settings) -> Service:
@@ -76,6 +78,7 @@ class OpenAILLM:
         api_key: str = "",
         timeout_s: float = 60.0,
         limiter: Limiter | None = None,
+        price: Price | None = None,
     ) -> None:
         self._limiter = limiter or Unlimited()
         self.name = f"{service}:{model}"
@@ -87,6 +90,7 @@ class OpenAILLM:
         self._base_url = check_address(base_url, SETTING)
         self._api_key = api_key
         self._timeout_s = timeout_s
+        self._price = price
         # another server behind an "openai" address knows the old name only
         self._limit_key = provider.limit_key if base_url == provider.base_url or not provider.base_url else "max_tokens"
         self._with_usage = True
@@ -114,7 +118,7 @@ class OpenAILLM:
                 for chunk in chunks:
                     piece, ended = self._delta(chunk)
                     model, finish = chunk.model or model, ended or finish
-                    usage = _usage(chunk.usage) if chunk.usage else usage
+                    usage = self._spent(chunk.usage) if chunk.usage else usage
                     if piece:
                         pieces.append(piece)
                         yield piece
@@ -199,8 +203,11 @@ class OpenAILLM:
         text = choice.message.content if choice.message else None
         if text is not None and not isinstance(cast("object", text), str):
             raise self._broken("an answer whose content is not text")
-        usage = _usage(answer.usage) if answer.usage else Usage(requests=1)
+        usage = self._spent(answer.usage) if answer.usage else Usage(requests=1)
         return Completion(text or "", answer.model or self._model, usage, choice.finish_reason or "stop")
+
+    def _spent(self, given: CompletionUsage) -> Usage:
+        return self._price.of(_usage(given)) if self._price else _usage(given)
 
     @contextmanager
     def _typed(self) -> Generator[None]:
@@ -294,7 +301,15 @@ def _roles(messages: Sequence[tuple[str, str]]) -> list[ChatCompletionMessagePar
 def _usage(given: CompletionUsage) -> Usage:
     """Some services send null where the type promises a number."""
     prompt, completion, total = (cast("int | None", value) for value in (given.prompt_tokens, given.completion_tokens, given.total_tokens))
-    return Usage(prompt, completion, total, requests=1)
+    return Usage(prompt, completion, total, requests=1, cached_tokens=_cached(given))
+
+
+def _cached(given: CompletionUsage) -> int | None:
+    """OpenAI's place for it, or DeepSeek's."""
+    told: object = given.prompt_tokens_details.cached_tokens if given.prompt_tokens_details else None
+    if told is None:
+        told = (given.model_extra or {}).get("prompt_cache_hit_tokens")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 def _about(messages: Sequence[tuple[str, str]], options: Generation) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from workers.ledger import tallies
+from pipeline.contracts import Usage
+from workers.ledger import browse, tallies
 from workers.ledger.engine import Database
 from workers.ledger.schema import artifact_refs, attempts, collections, documents, sources, usage
 from workers.ledger.tallies import Tallies
@@ -65,6 +66,18 @@ def totals(db: Database) -> Totals:
                 tokens[part, direction, model] = float(number)
         requests[part, model], retries[part, model] = float(asked or 0), float(again or 0)
     return Totals(counted, {(stage, outcome, code): float(number) for stage, outcome, code, number in rows}, tokens, requests, retries)
+
+
+def spent(db: Database, run_id: str) -> dict[str, Usage]:
+    """Model → what a run asked of it. Raises Unavailable, NotFound for what is no run's name."""
+    query = (
+        select(usage.c.model, func.sum(usage.c.input_tokens), func.sum(usage.c.output_tokens), func.sum(usage.c.requests))
+        .where(usage.c.owner == f"run:{browse.run_number(run_id)}")
+        .group_by(usage.c.model)
+    )
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+    return {model: Usage(given and int(given), made and int(made), requests=int(asked or 0)) for model, given, made, asked in rows}
 
 
 def lateness(db: Database) -> tuple[float, int]:

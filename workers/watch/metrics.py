@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from workers import costs
 from workers.ledger import metering, nodes, outstanding, standing, tallies, unfinished
 from workers.ledger.metering import Totals
 from workers.ledger.standing import Standing
@@ -30,7 +31,7 @@ def metrics(runtime: Runtime) -> str:
     totals = metering.totals(runtime.db)
     _batches(out, totals.tallies, runtime)
     _attempts(out, totals)
-    _models(out, totals)
+    _models(out, totals, runtime)
     _machine(out, totals.tallies, runtime)
     return out.text()
 
@@ -132,11 +133,28 @@ def _attempts(out: Exposition, totals: Totals) -> None:
     out.counter("dujiang_attempts_total", "Attempts that did not succeed, by stage, outcome and code.", ("stage", "outcome", "code"), found)
 
 
-def _models(out: Exposition, totals: Totals) -> None:
+def _models(out: Exposition, totals: Totals, runtime: Runtime) -> None:
     tokens = folded(totals.tokens, MODELS) if totals.tokens else {}
     out.counter("dujiang_model_tokens_total", "Tokens that models reported.", ("part", "direction", "model"), tokens)
     out.counter("dujiang_model_requests_total", "Requests to models.", ("part", "model"), folded(totals.requests, MODELS))
+    cost = folded(costs.totals(runtime.prices, totals.tokens), MODELS, at=1)
+    text = "What the tokens of models with a price cost."
+    out.counter("dujiang_model_cost_total", text, ("part", "model", "currency"), cost)
     out.counter("dujiang_model_retries_total", "Requests to models that had to be repeated.", ("part", "model"), folded(totals.retries, MODELS))
+
+
+def _spending(out: Exposition, runtime: Runtime) -> None:
+    """What questions of this process spent; labels are parts, directions and one currency."""
+    spent = runtime.spending.read()
+
+    def of(kind: str) -> dict[tuple[str, ...], float]:
+        return {labels[1:]: value for labels, value in spent.items() if labels[0] == kind}
+
+    out.counter("dujiang_question_tokens_total", "Tokens that questions cost, as models reported them.", ("part", "direction"), of("tokens"))
+    out.counter("dujiang_question_cost_total", "What questions cost, of requests with a known cost.", ("part", "currency"), of("cost"))
+    out.counter("dujiang_question_unpriced_requests_total", "Requests of questions without a known cost.", ("part",), of("unpriced"))
+    text = "Answers whose passages support too few of their sentences, by what became of them."
+    out.counter("dujiang_question_ungrounded_total", text, ("action",), of("grounding"))
 
 
 def _machine(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
@@ -146,5 +164,6 @@ def _machine(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
         usage = shutil.disk_usage(home)
         out.one("dujiang_disk_free_bytes", "Free space where the data folder is.", usage.free)
         out.one("dujiang_disk_size_bytes", "Size of the disk where the data folder is.", usage.total)
+    _spending(out, runtime)
     asked = runtime.figures.read()
     out.counter("dujiang_questions_total", "Questions answered by this process, by what the answer cache did.", ("cache",), asked)
