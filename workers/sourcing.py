@@ -116,6 +116,7 @@ class Sources:
             sources.change(self._runtime.db, row.id, values)
         if options and row.paused == STOPPED:
             sources.hold(self._runtime.db, row.id, paused=False)
+            sources.hurry(self._runtime.db, row.id)
         if forget_deleted:
             absence.forget_deleted(self._runtime.db, row.id)
         return view(self._runtime, sources.find(self._runtime.db, tenant, name))

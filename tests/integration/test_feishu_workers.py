@@ -172,7 +172,7 @@ def test_a_rotated_secret_stops_the_source_after_two_calls_and_leaves_the_index(
     assert tenant.asked(r"/tenant_access_token/") - asked <= 2
     assert tenant.audit() == 10
     tenant.platform.sources.update(tenant.name, options={"app_secret": feishu.tokens.app_secret})
-    until(lambda: tenant.platform.run(run_.run_id).finished, 90.0, "the documents that waited go on")
+    until(lambda: tenant.platform.run(run_.run_id).finished, 15.0, "the documents that waited go on at once")
     assert tenant.sync().failed == 0
     assert set(tenant.texts().values()) == {f"Page {index}\n\nchanged" for index in range(10)}
 

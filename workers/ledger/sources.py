@@ -286,6 +286,13 @@ def hold(db: Database, source_id: str, *, paused: bool) -> None:
         _hold(connection, source_id, 1 if paused else 0, db.now(connection), "")
 
 
+def hurry(db: Database, source_id: str) -> None:
+    """What waits for the source to answer again need not wait any longer: somebody has given it new credentials."""
+    with db.write() as connection:
+        mine = (documents.c.source_id == source_id, OF_SOURCE, documents.c.status == "retry", documents.c.waits > 0)
+        connection.execute(update(documents).where(*mine).values(next_at=0.0))
+
+
 def _hold(connection: Connection, source_id: str, paused: int, now: float, reason: str) -> None:
     connection.execute(
         update(sources)
