@@ -162,9 +162,11 @@ def _citations(answer: Json) -> None:
     for citation in answer["citations"]:
         place = " · ".join(part for part in (_place(citation), str(citation["url"])) if part)
         title = excerpt(str(citation["title"] or citation["document_id"]), 100)
-        click.echo(f"\n[{citation['marker']}] {click.style(title, bold=True)}{' · ' if place else ''}{place}")
+        doubt = "" if citation.get("supported", True) else "  (does not say so)"
+        click.echo(f"\n[{citation['marker']}] {click.style(title, bold=True)}{' · ' if place else ''}{place}{doubt}")
         click.echo(f"    “{excerpt(str(citation['quote']), 400)}”")
     _lost(answer.get("degraded") or ())
+    _grounding(answer["grounding"])
     _trace(answer)
 
 
@@ -173,8 +175,28 @@ def _lost(parts: Sequence[str]) -> None:
         note(f"degraded: {part}")
 
 
+def _grounding(grounding: Json) -> None:
+    """What the passages do not carry, where that was asked to be told."""
+    if grounding.get("flagged"):
+        note(f"unsupported: the passages support {grounding['score']:.0%} of the answer's sentences, {grounding['threshold']:.0%} are asked for")
+        for sentence in grounding["unsupported_sentences"]:
+            note(f"  - {excerpt(str(sentence), 200)}")
+        if grounding["unsupported"]:
+            note(f"  in no passage: {excerpt(', '.join(map(str, grounding['unsupported'])), 200)}")
+
+
 def _trace(value: Json) -> None:
+    """A line for each step, and one for each of its candidates with every score."""
     for step in value.get("trace") or ():
-        detail = ", ".join(f"{name}={item}" for name, item in step["detail"].items())
+        detail = ", ".join(f"{name}={item}" for name, item in step["detail"].items() if name not in {"candidates", "parts"})
         lost = f"  DEGRADED: {step['degraded']}" if step["degraded"] else ""
         note(f"  {step['stage']:<10} {step['seconds'] * 1000:8.1f} ms  {excerpt(detail, 160)}{lost}")
+        candidates: Sequence[Json] = step["detail"].get("candidates") or ()
+        for rank, hit in enumerate(candidates, 1):
+            told: Json = hit.get("scores") or {}
+            scores = "  ".join(f"{name} {score:.3f}" for name, score in told.items())
+            note(f"{rank:>14}. {hit['score']:.3f}  {excerpt(str(hit['key']), 60)} #{hit['ordinal']} ({hit['collection']})  {scores}")
+        parts: dict[str, Json] = step["detail"].get("parts") or {}
+        for part, spent in parts.items():
+            known = {name: "unknown" if item is None else item for name, item in spent.items()}
+            note(f"              {part}: {known['tokens']} tokens, {known['requests']} requests, cost {known['cost']}")

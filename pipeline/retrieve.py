@@ -357,7 +357,17 @@ def _scored(hit: Hit, score: float, **figures: float) -> Hit:
 
 def _table(hits: Sequence[Hit]) -> list[dict[str, object]]:
     """Who stood where, for the trace."""
-    return [{"chunk_id": hit.chunk_id, "key": hit.key, "ordinal": hit.ordinal, "collection": hit.collection, "score": hit.score} for hit in hits]
+    return [
+        {
+            "chunk_id": hit.chunk_id,
+            "key": hit.key,
+            "ordinal": hit.ordinal,
+            "collection": hit.collection,
+            "score": hit.score,
+            "scores": dict(hit.scores),
+        }
+        for hit in hits
+    ]
 
 
 def _space(profile: EmbedderProfile) -> str:
