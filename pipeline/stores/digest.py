@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from pipeline.contracts.graph import GraphAudit
+
 _SPAN = 1 << 256
 
 
@@ -23,3 +25,13 @@ def digest_rows(rows: Iterable[tuple[str, int, str, str, bool]]) -> str:
         total += int.from_bytes(hashlib.sha256(line).digest(), "big")
         count += 1
     return hashlib.sha256(b"%d %x" % (count, total % _SPAN)).hexdigest()
+
+
+def digest_elements(elements: Iterable[tuple[str, str, bytes]]) -> GraphAudit:
+    """Count and order-independent digest of graph elements, each (kind, id, body)."""
+    total, count = 0, 0
+    for kind, one, body in elements:
+        line = b"%s %s %s" % (kind.encode(), one.encode("utf-8", "surrogatepass"), hashlib.sha256(body).digest())
+        total += int.from_bytes(hashlib.sha256(line).digest(), "big")
+        count += 1
+    return GraphAudit(count, hashlib.sha256(b"%d %x" % (count, total % _SPAN)).hexdigest())

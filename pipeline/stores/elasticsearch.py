@@ -27,6 +27,7 @@ from pipeline.stores import elasticsearch_query as queries
 from pipeline.stores import elasticsearch_rows as rows
 from pipeline.stores.digest import digest_rows
 from pipeline.stores.elasticsearch_client import Client, Json, SearchHit
+from pipeline.stores.elasticsearch_graph import ElasticsearchGraph
 from pipeline.stores.elasticsearch_write import Writer
 
 PAGE = 1000
@@ -66,6 +67,11 @@ class ElasticsearchStore:
         self._writer = Writer(self._client, pauses_s=pauses_s, sleep=sleep)
         self._lock = Lock()
         self._dimensions: dict[str, int] = {}
+        self._graph = ElasticsearchGraph(self._client, writer=writer, pauses_s=pauses_s, sleep=sleep)
+
+    def graph(self) -> ElasticsearchGraph:
+        """The graphs in the same cluster."""
+        return self._graph
 
     def ensure(self, spec: CollectionSpec) -> None:
         """Create both indices where they are missing. Raises Conflict when they exist with another dimension."""
@@ -237,7 +243,7 @@ class ElasticsearchStore:
         """Names of the collections that are there, in order: aliases of this program's own pattern."""
         answer = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", self._client.call("GET", "/_alias/dujiang-*"))
         found = {alias for index in answer.values() for alias in index["aliases"]}
-        return sorted(alias for alias in found if not alias.endswith("-documents"))
+        return sorted(alias for alias in found if not alias.endswith(("-documents", "-graph")))
 
     def expunge(self, collection: str) -> None:
         """See `elasticsearch_expunge`. Unknown names are no error."""
@@ -247,6 +253,7 @@ class ElasticsearchStore:
         try:
             self._dimension(name)
             expunging.expunge(self._client, both)
+            expunging.expunge(self._client, f"{name}-graph")
         except NotFound:
             return
 
@@ -256,7 +263,7 @@ class ElasticsearchStore:
         name = mapping.check_name(collection)
         with self._lock:
             self._dimensions.pop(name, None)
-        for alias in (name, f"{name}-documents"):
+        for alias in (name, f"{name}-documents", f"{name}-graph"):
             try:
                 indices = cast("Mapping[str, object]", self._client.call("GET", f"/_alias/{alias}"))
             except NotFound:

@@ -17,6 +17,7 @@ from pipeline.stores import embedded_read as reading
 from pipeline.stores import embedded_search as searching
 from pipeline.stores import embedded_write as writing
 from pipeline.stores.embedded_files import Files, told, transaction
+from pipeline.stores.embedded_graph import EmbeddedGraph, forget_removed
 from pipeline.stores.embedded_sql import Sql
 from pipeline.stores.vectors import Matrix, Resident
 
@@ -64,6 +65,11 @@ class EmbeddedStore:
         self._files = Files(path_or_url, writer=writer)
         self._lock = threading.Lock()
         self._known: dict[str, Known] = {}
+        self._graph = EmbeddedGraph(self._files)
+
+    def graph(self) -> EmbeddedGraph:
+        """The graphs in the same files."""
+        return self._graph
 
     def ensure(self, spec: CollectionSpec) -> None:
         """Create the collection where it is missing. Raises Conflict when it exists with another dimension."""
@@ -207,6 +213,7 @@ class EmbeddedStore:
             with self._writing(connection, collection):
                 # FTS5's own secure-delete does nothing for a table without content: only a merge drops the terms
                 connection.execute("INSERT INTO terms (terms) VALUES ('optimize')")
+                forget_removed(connection)
             connection.execute("PRAGMA incremental_vacuum").fetchall()
             ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if busy:
