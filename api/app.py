@@ -19,6 +19,7 @@ from api import (
     routes_generations,
     routes_health,
     routes_hooks,
+    routes_mcp,
     routes_questions,
     routes_runs,
     routes_sources,
@@ -59,6 +60,7 @@ def create_app(platform: Platform, settings: Settings | None = None) -> FastAPI:
     app.include_router(routes_hooks.router)
     app.include_router(openai_compat.router)
     app.include_router(routes_dify.router)
+    app.include_router(routes_mcp.router)
     routes_health.mount_assets(app)
     app.add_middleware(problems.Boundary)
     app.add_middleware(Measured, requests=app.state.requests)

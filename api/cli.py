@@ -20,6 +20,7 @@ VERBS: Mapping[str, tuple[str, str, str]] = {
     "sources": ("api.cli_sources", "sources", "Feishu, Yuque, the web, folders: taken in again and again."),
     "search": ("api.cli_questions", "search", "Ranked chunks."),
     "ask": ("api.cli_questions", "ask", "A cited answer, or a refusal."),
+    "mcp": ("api.cli_mcp", "mcp", "The tools for an agent: MCP on standard input and output."),
     "runs": ("api.cli_runs", "runs", "The balance of each run."),
     "batches": ("api.cli_batches", "batches", "What the numbers in Flower and in the logs stand for."),
     "failures": ("api.cli_failures", "failures", "Documents that could not be taken in, with reason and cure."),

@@ -162,16 +162,6 @@ def deleted(name: str, view: DeletedView) -> Deleted:
     return Deleted(not view.dry_run, name, view.documents, view.chunks, view.kept, view.outstanding)
 
 
-@dataclass(frozen=True, slots=True)
-class TextSpan:
-    """A span of a document's parsed text."""
-
-    document_id: str
-    start_char: int
-    end_char: int
-    text: str
-
-
 def decode(kind: type[T], value: object) -> T:
     """A dataclass from the JSON values of its shape; fields it does not know are passed over.
 

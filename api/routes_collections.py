@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -15,7 +16,7 @@ from api.guard import GuardedRoute, platform_of, who_of
 from api.schemas import CollectionIn, DocumentsIn
 from api.uploads import received
 from pipeline.errors import NotFound
-from workers.views import CollectionView, DocumentView, Page, RunView
+from workers.views import CollectionView, DocumentView, ExcerptView, Page, RunView
 
 router = APIRouter(route_class=GuardedRoute, prefix="/collections", tags=["collections"])
 
@@ -124,21 +125,21 @@ def delete_document(request: Request, name: str, document_id: str) -> Response:
     return deletion(request, results.deleted(document_id, view), view.outstanding)
 
 
-@router.get("/{name}/documents/{document_id}/text", response_model=results.TextSpan, summary="Parsed text between two offsets")
+@router.get("/{name}/documents/{document_id}/text", response_model=ExcerptView, summary="Parsed text between two offsets")
 def document_text(
     request: Request,
     name: str,
     document_id: str,
     start_char: Annotated[int, Query(ge=0, description="First code point, from 0.")] = 0,
     end_char: Annotated[int | None, Query(ge=0, description="End, excluded; the end of the text when left out.")] = None,
+    max_chars: Annotated[int | None, Query(ge=1, description="Cut after so many code points.")] = None,
+    as_of: Annotated[AwareDatetime | None, Query(description="Only what was known then; with a time zone.")] = None,
 ) -> Response:
     """JSON, or the bare text for `Accept: text/plain`."""
     who = who_of(request)
     need_read(who, name)
-    text = platform_of(request).document_text(name, document_id, start_char, end_char, tenant=who.tenant)
-    if _wants(request) == "text":
-        return PlainTextResponse(text)
-    return answer(results.TextSpan(document_id, start_char, start_char + len(text), text))
+    found = platform_of(request).excerpt(name, document_id, start_char, end_char, most=max_chars, as_of=as_of, tenant=who.tenant)
+    return PlainTextResponse(found.text) if _wants(request) == "text" else answer(found)
 
 
 def _wants(request: Request) -> Literal["text", "json"]:

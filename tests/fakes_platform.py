@@ -14,18 +14,20 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane, Question, SearchResult, Step, Usage
+from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane, ParsedDocument, Question, SearchResult, Step, Usage
 from pipeline.errors import BadRequest, Conflict, NotFound, PipelineError, Skipped, Unauthorised
 from pipeline.identity import document_id
 from pipeline.settings import Settings
 from tests.fakes_deleting import FakeDeleting
 from workers.batch_views import BatchDocumentView, BatchView
+from workers.excerpts import excerpt
 from workers.views import (
     AuditCollection,
     AuditView,
     CheckView,
     CollectionView,
     DocumentView,
+    ExcerptView,
     FailureView,
     Incoming,
     ItemView,
@@ -272,6 +274,20 @@ class FakePlatform:
     def document_text(self, collection: str, document_id: str, start_char: int = 0, end_char: int | None = None, *, tenant: str = "default") -> str:
         self.document(collection, document_id, tenant=tenant)
         return self._texts[document_id][start_char:end_char]
+
+    def excerpt(
+        self,
+        collection: str,
+        document_id: str,
+        start_char: int = 0,
+        end_char: int | None = None,
+        *,
+        most: int | None = None,
+        as_of: datetime | None = None,
+        tenant: str = "default",
+    ) -> ExcerptView:
+        self.document(collection, document_id, tenant=tenant)
+        return excerpt(ParsedDocument(self._texts[document_id]), document_id, start_char, end_char, most=most, as_of=as_of)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
         self.document(collection, document_id, tenant=tenant)

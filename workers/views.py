@@ -237,6 +237,20 @@ class DocumentView:
 
 
 @dataclass(frozen=True, slots=True)
+class ExcerptView:
+    """A verbatim slice of a document's parsed text; offsets count code points."""
+
+    document_id: str
+    start_char: int
+    end_char: int
+    text: str
+    length: int
+    """Of the whole text."""
+    cut: str = ""
+    """Why it ends before what was asked for: limit, as_of; empty when it does not."""
+
+
+@dataclass(frozen=True, slots=True)
 class ItemView:
     """One document's part in one run: the list behind each number."""
 

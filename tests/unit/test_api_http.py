@@ -141,6 +141,8 @@ def test_a_documents_text_is_served_by_code_points(http: TestClient) -> None:
         "start_char": 2,
         "end_char": 5,
         "text": "批准😀",
+        "length": 7,
+        "cut": "",
     }
     assert http.get(f"{place}/text", headers={"accept": "text/plain"}).text == "林岑批准😀這次"
     assert http.get(place).json()["text"] is None
