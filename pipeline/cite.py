@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline import grounding as grounds
+from pipeline import injection
 from pipeline import markers as marks
 from pipeline import text as language
 from pipeline.contracts import Citation, Evidence, Grounding, Span
@@ -56,6 +57,8 @@ class _Piece:
     """In the document."""
     text: str
     terms: frozenset[str]
+    orders: bool = False
+    """Speaks to the model: see `injection`. It supports nothing."""
 
 
 def cite(answer: str, evidence: Sequence[Evidence]) -> Cited:
@@ -137,7 +140,7 @@ def _verbatim(quoted: str, passage: Evidence) -> list[_Piece]:
     if at < 0:
         return []
     own = body[at : at + len(quoted)]
-    return [_Piece(passage.start + at, own, _terms(own))]
+    return [_Piece(passage.start + at, own, _terms(own), bool(injection.commands(own)))]
 
 
 def _pieces(passage: Evidence) -> list[_Piece]:
@@ -145,7 +148,11 @@ def _pieces(passage: Evidence) -> list[_Piece]:
     body = passage.text[lead_length(passage) :]
     whole = [_trimmed(body, start, end) for start, end in language.sentences(body)]
     spans = sorted({*(span for span in whole if span[0] < span[1]), *marks.lines(body)})
-    return [_Piece(passage.start + start, body[start:end], _terms(body[start:end])) for start, end in spans]
+    orders = injection.commands(body)
+    return [
+        _Piece(passage.start + start, body[start:end], _terms(body[start:end]), any(first < end and start < last for first, last in orders))
+        for start, end in spans
+    ]
 
 
 def _terms(text: str) -> frozenset[str]:
@@ -166,9 +173,9 @@ def _citation(answer: str, span: Span, passage: Evidence, pieces: Sequence[_Piec
     wanted = _terms(sentence)
     best = max(pieces, key=lambda piece: (_match(wanted, piece.terms), -piece.start), default=None)
     start, quote = (best.start, best.text) if best else (passage.start, passage.text[lead_length(passage) :])
-    held = _terms(passage.text[: lead_length(passage)]).union(*(piece.terms for piece in pieces))
+    held = _terms(passage.text[: lead_length(passage)]).union(*(piece.terms for piece in pieces if not piece.orders))
     share = _share(wanted, held)
-    comparable = share >= SUPPORTS or language.language(sentence) == language.language(passage.text)
+    comparable = share >= SUPPORTS or (best is not None and best.orders) or language.language(sentence) == language.language(passage.text)
     if not comparable:
         share = SUPPORTS
     hit = passage.hit
@@ -227,7 +234,7 @@ def _rank(scores: Mapping[str, float]) -> float:
 
 def _insert(answer: str, passages: Mapping[int, Sequence[_Piece]], ranks: Mapping[int, float]) -> tuple[str, int]:
     """Put markers behind the sentences that a passage supports; of several that do, the best by similarity × graph rank."""
-    held = {number: [piece.terms for piece in pieces] for number, pieces in passages.items()}
+    held = {number: [piece.terms for piece in pieces if not piece.orders] for number, pieces in passages.items()}
     code = code_spans(answer)
     added: list[tuple[int, str]] = []
     for start, end in marks.sentences(answer, marks.find(answer)):

@@ -63,12 +63,13 @@ def judged(grounding: Grounding, policy: Policy) -> Grounding:
 
 
 def refusal(grounding: Grounding, spoken: str) -> str:
-    """Why the answer is withheld: its score, and the sentences without support.
+    """Why the answer is withheld: its score, and the sentences without support. Links are left out: some are made to be fetched.
 
     Args:
         spoken: language code of the question.
     """
-    told = [sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…" for sentence in grounding.unsupported_sentences[:SHOWN]]
+    safe = [LINK.sub("…", sentence).replace("](", "] (") for sentence in grounding.unsupported_sentences[:SHOWN]]
+    told = [sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…" for sentence in safe]
     more = len(grounding.unsupported_sentences) - len(told)
     if spoken == "zh":
         quoted = "".join(f"“{sentence}”" for sentence in told)

@@ -21,7 +21,25 @@ NO_ANSWER = "NO_ANSWER"
 """What the template tells a reader to begin with when the passages do not hold the answer."""
 
 LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
-FRAME = re.compile(r"<(?=\s*/?\s*(?:passage|question)\b|\|)", re.IGNORECASE)
+_UNSEEN = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef"
+_SKIP = rf"[\s{_UNSEEN}]*"
+
+
+def _spelt(word: str) -> str:
+    """The word with whatever nobody sees between its letters."""
+    return f"[{_UNSEEN}]*".join(word)
+
+
+OPENING = re.compile(
+    rf"<(?={_SKIP}/?{_SKIP}(?:{_spelt('passage')}|{_spelt('question')})\b"
+    r"|[|｜]|<\s*/?\s*SYS|/?(?:s|bos|eos|start_of_turn|end_of_turn|system|assistant)>)"
+    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT)\])",
+    re.IGNORECASE,
+)
+"""What could open or close a frame of ours, or stands for a control token of some model."""
+REFUSES = re.compile(r"(?<=NO)_(?=ANSWER)")
+SMUGGLED = re.compile("[\U000e0000-\U000e007f]")
+"""Tag characters: a model reads them as letters, a person sees nothing."""
 
 
 def select(
@@ -78,12 +96,13 @@ def render(evidence: Evidence) -> str:
 
 
 def shield(text: str) -> str:
-    """The text with every ``<`` that could open or close a frame, or a model's control token, made full width.
+    """The text with the first character of every frame, control token and `NO_ANSWER` made full width, and smuggled letters made visible.
 
-    One character stands for one, and `text.fold` makes both equal: no offset moves, and what a reader quotes
-    is still found in the document.
+    One character stands for one, and `text.fold` makes the two widths equal: no offset moves, and what a reader quotes is still found
+    in the document.
     """
-    return FRAME.sub("＜", text)
+    text = OPENING.sub(lambda match: chr(ord(match[0]) + 0xFEE0), text)
+    return SMUGGLED.sub("\ufffd", REFUSES.sub("＿", text))
 
 
 def source(hit: Hit) -> str:

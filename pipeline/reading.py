@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 
-from pipeline import cite, markers, packs, prompt
+from pipeline import cite, injection, markers, packs, prompt
 from pipeline import grounding as grounds
 from pipeline.cite import Cited
 from pipeline.contracts import Answer, Completion, EvidencePack, Grounding, Prompt, Question, Step, Usage
@@ -45,6 +45,7 @@ def read(pack: EvidencePack, llm: LLM, options: Reading, shelf: Shelf, *, stream
     started = perf_counter()
     sent = prompt.build(pack.question, pack.evidence, language=language, history_tokens=options.history_tokens, encoding=options.encoding)
     budget: dict[str, object] = {"passages": len(sent.evidence), "tokens": sent.tokens, "budget": options.budget_tokens, "version": sent.version}
+    budget["orders"] = [passage.marker for passage in sent.evidence if injection.commands(passage.text)]
     steps = [*pack.steps, Step("prompt", perf_counter() - started, budget)]
     withheld = options.grounding.withholds
     completion, step, usage = yield from _completed(sent, pack.question, llm, shelf, streamed=streamed and not withheld)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from tests.simulators.obeying import obey
+
 
 @dataclass
 class Config:
@@ -78,6 +80,10 @@ class Config:
     answers: list[str] = field(default_factory=list)
     """Chat says these in turn, the last one for ever; empty: quote the first passage."""
     finish_reason: str = "stop"
+    obeys: str = ""
+    """Chat does what it is told to say: by instructions ``outside`` the frames of passages, or ``everywhere``; see `obeying`."""
+    keep_messages: bool = False
+    """Remember what chat was sent, for /_messages."""
 
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -144,6 +150,7 @@ class State:
         self.said = 0
         self.last: dict[str, Any] = {}
         self.log: list[tuple[float, str, int]] = []
+        self.messages: list[Any] = []
 
     def stats(self) -> dict[str, Any]:
         names = ("requests", "embed", "chat", "streams", "rerank", "inputs", "tokens", "fail_429", "fail_500", "refused", "connections")
@@ -234,7 +241,10 @@ def chat(state: State, asked: dict[str, Any]) -> list[bytes]:
     if streamed and "stream_options" in asked and config.refuse_stream_options:
         raise Refusal(400, "unknown field stream_options", "unknown_field")
     prompt = "\n".join(str(message.get("content") or "") for message in asked["messages"])
-    text = answer_text(state, prompt)
+    told = obey(prompt, everywhere=config.obeys == "everywhere") if config.obeys else None
+    text = answer_text(state, prompt) if told is None else told
+    if config.keep_messages:
+        state.messages.append(asked)
     state.counts["chat"] += 1
     state.counts["streams"] += streamed
     state.last = {**{key: value for key, value in asked.items() if key != "messages"}, "roles": [m.get("role") for m in asked["messages"]]}

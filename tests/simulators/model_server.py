@@ -199,6 +199,8 @@ def control(state: State, path: str, body: bytes) -> bytes:
     if path.endswith("/_reset"):
         state.reset()
         return whole(b"{}")[0]
+    if path.endswith("/_messages"):
+        return whole(orjson.dumps(state.messages))[0]
     if path.endswith("/_log"):
         return whole(orjson.dumps(state.log))[0]
     return whole(orjson.dumps(state.stats()))[0]
@@ -303,6 +305,10 @@ class ModelServer:
     def log(self) -> list[tuple[float, str, int]]:
         """(time, path, status; 0 for no answer) of each request since the last reset, where `keep_log` is set."""
         return [tuple(row) for row in self._call("_log")]
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The chat requests since the last reset, whole, where `keep_messages` is set."""
+        return self._call("_messages")
 
     def _call(self, path: str, body: bytes | None = None) -> Any:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
