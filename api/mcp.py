@@ -72,32 +72,38 @@ def stdio(library: Library) -> None:
 
 async def exchange(library: Library, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one HTTP request whose body was read already. Nothing outlives it: no session, and no work for a client that has left."""
-    import anyio
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     # no session: any of several processes answers the next request
     manager = StreamableHTTPSessionManager(server_of(library), stateless=True, max_request_body_size=MAX_BODY)
-    left, given = anyio.Event(), False
+    gone, given = asyncio.Event(), False
 
     async def replay() -> Message:
         nonlocal given
         if not given:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await left.wait()
+        await gone.wait()
         return {"type": "http.disconnect"}
+
+    async def answer() -> None:
+        async with manager.run():
+            await manager.handle_request(cast("Any", scope), cast("Any", replay), cast("Any", send))
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        left.set()
-        watching.cancel_scope.cancel()
+        gone.set()
 
-    async with anyio.create_task_group() as watching:
-        watching.start_soon(watch)
-        async with manager.run():
-            await manager.handle_request(cast("Any", scope), cast("Any", replay), cast("Any", send))
-        watching.cancel_scope.cancel()
+    answering, watching = asyncio.ensure_future(answer()), asyncio.ensure_future(watch())
+    try:
+        await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        answering.cancel()
+        watching.cancel()
+        await asyncio.wait({answering, watching})
+    if not answering.cancelled():
+        answering.result()
 
 
 def server_of(library: Library) -> Server[Any]:

@@ -20,14 +20,13 @@ from pipeline.identity import document_id
 from pipeline.settings import Settings
 from tests.fakes_deleting import FakeDeleting
 from workers.batch_views import BatchDocumentView, BatchView
-from workers.excerpts import excerpt
+from workers.excerpts import ExcerptView, excerpt
 from workers.views import (
     AuditCollection,
     AuditView,
     CheckView,
     CollectionView,
     DocumentView,
-    ExcerptView,
     FailureView,
     Incoming,
     ItemView,
@@ -271,23 +270,8 @@ class FakePlatform:
             raise NotFound(f"there is no document {document_id!r} in {collection!r}")
         return replace(view, text=self._texts[document_id]) if text else view
 
-    def document_text(self, collection: str, document_id: str, start_char: int = 0, end_char: int | None = None, *, tenant: str = "default") -> str:
-        self.document(collection, document_id, tenant=tenant)
-        return self._texts[document_id][start_char:end_char]
-
-    def excerpt(
-        self,
-        collection: str,
-        document_id: str,
-        start_char: int = 0,
-        end_char: int | None = None,
-        *,
-        most: int | None = None,
-        as_of: datetime | None = None,
-        tenant: str = "default",
-    ) -> ExcerptView:
-        self.document(collection, document_id, tenant=tenant)
-        return excerpt(ParsedDocument(self._texts[document_id]), document_id, start_char, end_char, most=most, as_of=as_of)
+    def excerpt(self, collection: str, document_id: str, *span: int, tenant: str = "default", **limits: Any) -> ExcerptView:
+        return excerpt(ParsedDocument(self.document(collection, document_id, tenant=tenant, text=True).text or ""), document_id, *span, **limits)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
         self.document(collection, document_id, tenant=tenant)
