@@ -46,7 +46,8 @@ def serve(settings: Settings) -> None:
 def bind(host: str, port: int) -> socket.socket:
     """A listening address. Raises Conflict naming it when it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # the protocol is named, or asyncio does not switch Nagle's algorithm off: every answer on a kept connection would wait 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
