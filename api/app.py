@@ -84,6 +84,8 @@ def _versioned() -> APIRouter:
     shown_only = HTTPBearer(auto_error=False, description="Not needed on this machine until the first key exists.")
     router = APIRouter(prefix="/api/v1", dependencies=[Depends(shown_only)], responses=PROBLEM)
     for part in (
+        # first, because routes are tried in order, and this one is asked most
+        routes_questions,
         routes_collections,
         routes_runs,
         routes_sources,
@@ -92,7 +94,6 @@ def _versioned() -> APIRouter:
         routes_steering,
         routes_deletions,
         routes_batches,
-        routes_questions,
         routes_system,
     ):
         router.include_router(part.router)

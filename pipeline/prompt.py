@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from string import Template
 from urllib.parse import unquote
@@ -142,6 +143,7 @@ def _recent(history: Sequence[tuple[str, str]], budget: int, encoding: str) -> t
     return tuple(reversed(kept))
 
 
+@cache
 def _template() -> tuple[str, str]:
     """The template and the first 16 hex digits of its SHA-256."""
     data = (files("pipeline") / "prompts" / "answer.md").read_bytes()
