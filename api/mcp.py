@@ -178,7 +178,8 @@ async def _called(library: Library, name: str, arguments: Mapping[str, Any]) -> 
     try:
         given = tool.takes.model_validate(arguments)
     except ValidationError as error:
-        return _failed(problems.invalid(cast("Any", error.errors(include_input=False, include_url=False, include_context=False))))
+        wrong = error.errors(include_input=False, include_url=False, include_context=False)
+        return _failed(problems.invalid([{**one, "loc": ("body", *one["loc"])} for one in wrong]))
     found = await _run(tool, library, given)
     if isinstance(found, Problem):
         return _failed(found)
