@@ -25,7 +25,7 @@ from tests.system import System
 SHORT, LONG = 3, 50
 SEED = seed()
 PAGES, FILES = 30, 20
-FIRST, LAST = 2, 70
+FIRST, LAST = 2, 55
 """Requests of an undisturbed sync: listings first, then metadata, then contents."""
 WEIGHTS = (1, 0, 1, 8, 2, 2, 1)
 """For `VICTIMS`, in its order: the node that talks to the network lists and loads."""

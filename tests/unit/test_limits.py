@@ -24,6 +24,8 @@ from workers.inline import run_inline
 from workers.ledger import forming, nodes, tallies
 from workers.ledger.work import Issue
 from workers.limits import Gate, Limits, fallback, rules, shared_url
+from workers.limits.local import LocalBuckets
+from workers.limits.rules import Rule, Said, Take
 from workers.views import Incoming
 
 EMBEDDER = Service("embedder", "openai", "openai at http://there", "secret")
@@ -84,6 +86,22 @@ def test_what_a_service_says_to_one_is_told_to_the_next_without_asking(limits: L
     with pytest.raises(RateLimited) as told:
         ask(second)
     assert told.value.after is not None and 29.0 < told.value.after <= 30.0 and not told.value.costs_attempt
+
+
+def test_a_turn_that_came_while_the_service_was_closed_is_taken_anew(limits: Limits) -> None:
+    """Else all who waited for their turns would ask in the moment that it opens again."""
+    said = iter([Take(Said.LATER, 0.2), Take(Said.THROTTLED, 0.5), Take(Said.LATER, 0.1), Take(Said.SLOTS, 0.1), Take(Said.GO)])
+    flags: list[bool] = []
+
+    class Scripted(LocalBuckets):
+        def take(self, scope: str, rule: Rule, holder: str, *, tokens: int, patience_s: float, paid: bool) -> Take:
+            flags.append(paid)
+            return next(said)
+
+    gate = Gate(Scripted(), limits, "source.feishu.x", Rule(5.0, 1.0), "feishu", sleep=lambda seconds: None)
+    with gate.request(patience_s=5.0):
+        pass
+    assert flags == [False, True, False, True, True]
 
 
 def test_a_quota_is_told_as_one(limits: Limits) -> None:

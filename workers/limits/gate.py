@@ -119,7 +119,8 @@ class Pass:
                     pause, look = max(FIRST_LOOK_S / 4, min(look, take.wait_s)), min(LAST_LOOK_S, 2 * look)
                 if pause > left + ROUNDING_S or take.said is Said.RATE:
                     raise gate.refusal(take)
-                paid = paid or take.said is Said.LATER
+                # A turn that came while the service was closed is gone: all who held one would ask in the moment that it opens again.
+                paid = take.said is Said.LATER or (paid and take.said in (Said.SLOTS, Said.PROBING))
                 gate.sleep(pause)
                 waited += pause
                 take = self._ask(paid=paid, patience_s=self._patience_s - waited)
