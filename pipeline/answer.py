@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from time import perf_counter
 
 from pipeline import packs, prompt, reading, refuse, retrieve
-from pipeline.contracts import Answer, EvidencePack, Question, Step, Usage
+from pipeline.contracts import Answer, Evidence, EvidencePack, Question, Step, Usage
 from pipeline.errors import BrokenContract
 from pipeline.grounding import Policy
 from pipeline.protocols import LLM, Cache, Reranker
@@ -46,18 +46,32 @@ def gather(
     understood, first = retrieve.begin(question)
     found = retrieve.find(understood, targets, reranker=reranker, graph=graph, options=options.retrieval)
     started = perf_counter()
-    thresholds = {t.collection: t.embedder.profile.refuse_below if options.refuse_below is None else options.refuse_below for t in targets}
+    thresholds = {target.collection: _threshold(target, options) for target in targets}
     verdict = refuse.judge(understood.question, understood.language, found.hits, thresholds)
     judged: dict[str, object] = {
         "confidence": verdict.confidence,
         "threshold": verdict.threshold,
-        "source": "embedder profile" if options.refuse_below is None else "setting",
+        "source": verdict.source,
         "refused": verdict.refused,
         "best": verdict.best.chunk_id if verdict.best else "",
     }
     steps = [first, *found.steps, Step("refuse", perf_counter() - started, judged)]
-    evidence = () if verdict.refused else prompt.select(found.hits, budget_tokens=options.budget_tokens, encoding=options.encoding)
+    evidence: tuple[Evidence, ...] = ()
+    if not verdict.refused:
+        budget, encoding = options.budget_tokens, options.encoding
+        hits, around = retrieve.widened(understood.question, found.hits, targets, budget_tokens=budget, encoding=encoding)
+        steps += around
+        evidence = prompt.select(hits, budget_tokens=budget, encoding=encoding)
     return EvidencePack(understood.question, evidence, found.hits, verdict.refused, verdict.reason, verdict.confidence, tuple(steps), {**found.usage})
+
+
+def _threshold(target: Target, options: Reading) -> refuse.Threshold:
+    """The caller's, else what labelled questions said about this generation, else the embedder's."""
+    if options.refuse_below is not None:
+        return refuse.Threshold(options.refuse_below, "setting")
+    if target.calibrated is not None:
+        return refuse.Threshold(target.calibrated, "calibrated")
+    return refuse.Threshold(target.embedder.profile.refuse_below, "embedder profile")
 
 
 def read(pack: EvidencePack, llm: LLM, *, options: Reading = Reading()) -> Answer:
@@ -128,13 +142,14 @@ def _ask(
     evidence_parts = _evidence_parts(question, targets, access, reranker, graph, options)
     pack_key = packs.cache_key("pack", *evidence_parts)
     answer_key = packs.cache_key("answer", *evidence_parts, *_reader_parts(question, llm, options))
-    started, until = perf_counter(), time.monotonic() + WAIT_S
+    started, until, waited = perf_counter(), time.monotonic() + WAIT_S, False
     while True:
         known = shelf.get(answer_key, packs.load_answer)
         if known is not None:
             break
         with ExitStack() as stack:
             if not shelf.lead(stack, answer_key, max(0.0, until - time.monotonic())) and time.monotonic() < until:
+                waited = True
                 continue
             # somebody may have finished between the look and the lock
             known = shelf.get(answer_key, packs.load_answer)
@@ -158,7 +173,7 @@ def _ask(
             return
     if streamed:
         yield known.text
-    step = Step("cache", perf_counter() - started, {"level": "answer", "hit": True})
+    step = Step("cache", perf_counter() - started, {"level": "answer", "hit": True, "waited": waited})
     yield replace(known, cache="hit", usage=reading.parts({}, Usage()), steps=(step, *_told_again(known.steps)))
 
 
@@ -175,8 +190,11 @@ def _evidence_parts(
     question: Question, targets: Sequence[Target], access: str, reranker: Reranker | None, graph: GraphRetriever | None, options: Reading
 ) -> list[object]:
     """All that decides which evidence is found."""
-    searched = [(t.collection, t.index, t.revision, t.embedder.profile.name, t.embedder.profile.revision) for t in targets]
-    asked = (question.text, question.mode, question.k, question.score_threshold, list(map(asdict, question.filters)), question.as_of)
+    searched = [
+        (t.collection, t.index, t.revision, t.embedder.profile.name, t.embedder.profile.revision, asdict(t.tuning), t.calibrated) for t in targets
+    ]
+    wished = (question.merge, question.lexical_weight, question.widen)
+    asked = (question.text, question.mode, question.k, question.score_threshold, list(map(asdict, question.filters)), question.as_of, wished)
     ranked = (reranker.name if reranker else "", type(graph).__qualname__ if graph else "")
     # what becomes of the answer changes no evidence
     return [question.tenant, access, searched, asked, ranked, asdict(replace(options, grounding=Policy()))]

@@ -31,6 +31,8 @@ class Verdict:
     reason: str
     """In the question's language; empty when not refused."""
     best: Hit | None = None
+    source: str = ""
+    """What the threshold is: calibrated, embedder profile, setting, or full text for a hit without a cosine."""
 
 
 def evidence_score(hit: Hit, language: str = "") -> float:
@@ -50,7 +52,15 @@ def evidence_score(hit: Hit, language: str = "") -> float:
     return similar if foreign else mean
 
 
-def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Mapping[str, float]) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Least evidence score of a collection's hits, and where it comes from."""
+
+    value: float
+    source: str
+
+
+def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Mapping[str, Threshold]) -> Verdict:
     """Refuse when no hit's evidence score reaches its collection's threshold.
 
     Args:
@@ -58,19 +68,20 @@ def judge(question: Question, language: str, hits: Sequence[Hit], thresholds: Ma
         thresholds: collection → least score of a hit with a cosine. `LEXICAL_REFUSE_BELOW` holds for hits without
             one, unless the threshold is 0, which refuses nothing that was found.
     """
-    best = max(hits, key=lambda hit: evidence_score(hit, language) - _needed(hit, thresholds), default=None)
+    best = max(hits, key=lambda hit: evidence_score(hit, language) - _needed(hit, thresholds).value, default=None)
     if best is None:
-        needed = min(thresholds.values(), default=0.0)
-        return Verdict(True, 0.0, needed, _reason(question, language, None, 0, 0.0, needed))
+        least = min(thresholds.values(), key=lambda one: one.value, default=Threshold(0.0, ""))
+        return Verdict(True, 0.0, least.value, _reason(question, language, None, 0, 0.0, least.value), None, least.source)
     confidence, needed = evidence_score(best, language), _needed(best, thresholds)
-    if confidence >= needed:
-        return Verdict(False, confidence, needed, "", best)
-    return Verdict(True, confidence, needed, _reason(question, language, best, len(hits), confidence, needed), best)
+    if confidence >= needed.value:
+        return Verdict(False, confidence, needed.value, "", best, needed.source)
+    reason = _reason(question, language, best, len(hits), confidence, needed.value)
+    return Verdict(True, confidence, needed.value, reason, best, needed.source)
 
 
-def _needed(hit: Hit, thresholds: Mapping[str, float]) -> float:
-    threshold = thresholds.get(hit.collection, 0.0)
-    return threshold if "similarity" in hit.scores or threshold <= 0.0 else LEXICAL_REFUSE_BELOW
+def _needed(hit: Hit, thresholds: Mapping[str, Threshold]) -> Threshold:
+    needed = thresholds.get(hit.collection, Threshold(0.0, ""))
+    return needed if "similarity" in hit.scores or needed.value <= 0.0 else Threshold(LEXICAL_REFUSE_BELOW, "full text")
 
 
 def _reason(question: Question, language: str, best: Hit | None, hits: int, confidence: float, needed: float) -> str:

@@ -5,37 +5,38 @@ Scores, all in [0, 1], so that a threshold means the same for every question:
 * PARTICIPLE: BM25 divided by the list's maximum, times the coverage of the list's best hit, which is the
   idf-weighted share of the question's terms that it holds. The order is BM25's own; 1.0 means every term is there.
 * SEMANTIC: the cosine, negative ones as 0.
-* HYBRID: `fuse`. Of several collections, each one's lexical side is scaled by its coverage against the best
-  one's, so that a list whose best hit hardly touches the question does not take the front.
+* HYBRID: `fusion.weighted`, or `fusion.ranked` where that is asked for. Of several collections, each one's lexical side is scaled
+  by its coverage against the best one's, so that a list whose best hit hardly touches the question does not take the front. Figures
+  and ranks do not compare: where collections are set to different strategies and the question names none, all are weighted.
 * after a reranker: the reranker's score.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline import phrases, pricing
+from pipeline import pricing
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, StoreQuery, Usage, Vectors
 from pipeline.errors import BadRequest, BrokenContract, PipelineError, Retryable, Unsupported
+from pipeline.fusion import distinct, fuse, ordered, passage, ranked, scored, weighted
 from pipeline.pricing import Price
 from pipeline.protocols import Embedder, EmbedderProfile, Reranker, Store
+from pipeline.tuning import Tuning
 from pipeline.understand import Understood, coverage, informativeness, understand
+from pipeline.widen import Shown, widen
 
-Scores: TypeAlias = NDArray[np.float64]
+__all__ = ["GraphRetriever", "Metered", "Retrieval", "Target", "begin", "find", "fuse", "passage", "search", "widened"]
 
 MIN_SIMILARITY = 0.2
+WIDEN_TOKENS = 6_000
+"""All hits of a search with their surroundings: as much as a reader is sent by default."""
 RELAXED_MATCH = 0.1
 RELAXED_SIMILARITY = 0.17
 """The second try's limits where the first found nothing; RAGFlow's figures."""
-SAME_SPOT = 0.5
-"""Two hits of one document that share more than this part of the shorter are shown once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Target:
     """Rises with every visible change."""
     store: Store
     embedder: Embedder
+    tuning: Tuning = field(default_factory=Tuning)
+    """The collection's own settings; a question's and `Retrieval`'s values come first."""
+    calibrated: float | None = None
+    """Evidence score under which nothing is read, from labelled questions for this generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,9 @@ class Retrieval:
     """Least cosine of a semantic candidate; None: `MIN_SIMILARITY` for an embedder behind a service, 0 for one in this process,
     whose cosines of good passages lie lower."""
     lexical_weight: float | None = None
-    """Share of full text in HYBRID; None: the embedder profile's."""
+    """Share of full text in HYBRID; None: the collection's, else the embedder profile's."""
+    merge: str | None = None
+    """weighted or rrf; None: the collections', else weighted."""
     rerank_depth: int = 32
     """Best hits that a reranker reads; `k` at least."""
 
@@ -99,7 +106,8 @@ def search(
     """
     understood, step = begin(question)
     found = find(understood, targets, reranker=reranker, graph=graph, options=options)
-    return replace(found, steps=(step, *found.steps))
+    hits, around = widened(understood.question, found.hits, targets)
+    return replace(found, hits=hits, steps=(step, *found.steps, *around))
 
 
 def begin(question: Question) -> tuple[Understood, Step]:
@@ -128,44 +136,27 @@ def find(
     hits, step, weights = _candidates(understood, targets, vectors, options)
     steps.append(step)
     usage = {"query": spent}
-    hits = _distinct(hits)
+    hits = distinct(hits)
     if reranker is not None and hits:
         hits, step, usage["rerank"] = _rerank(question, hits[: max(options.rerank_depth, question.k)], reranker)
         steps.append(step)
-    if question.score_threshold is not None:
-        hits = [hit for hit in hits if hit.score >= question.score_threshold]
+    least = {target.collection: _threshold(question, target) for target in targets}
+    hits = [hit for hit in hits if hit.score >= least[hit.collection]]
     if question.mode is Mode.GRAPH and graph is not None:
         front, step = _graph(understood, targets, graph)
         steps.append(step)
-        hits = _distinct([*front, *hits])
+        hits = distinct([*front, *hits])
     shown = tuple(_covered(hit, weights.get(hit.collection, {})) for hit in hits[: question.k])
     return SearchResult(question.text, question.mode, shown, tuple(steps), usage)
 
 
-def fuse(lexical: Scores, semantic: Scores, *, lexical_weight: float, reach: float = 1.0) -> Scores:
-    """Blend two score lists for the same candidates.
-
-    Args:
-        lexical: BM25, shape (n,), non-negative, unbounded.
-        semantic: cosine, shape (n,), in [-1, 1].
-        lexical_weight: share of the lexical side, in [0, 1].
-        reach: what the best lexical candidate is worth, in [0, 1], where lists of several collections must compare.
-
-    Returns: shape (n,), in [0, 1]. BM25 is divided by its own maximum; cosine is clipped at 0.
-    Raises: ValueError when shapes differ or a share is out of range.
-    """
-    if lexical.shape != semantic.shape or lexical.ndim != 1:
-        raise ValueError(f"shapes {lexical.shape} and {semantic.shape} differ or are not flat")
-    if not 0.0 <= lexical_weight <= 1.0 or not 0.0 <= reach <= 1.0:
-        raise ValueError(f"lexical_weight {lexical_weight} or reach {reach} is outside 0 to 1")
-    top = float(lexical.max(initial=0.0))
-    relative = np.clip(lexical / top, 0.0, 1.0) if top > 0.0 else np.zeros_like(lexical)
-    return lexical_weight * reach * relative + (1.0 - lexical_weight) * np.clip(semantic, 0.0, 1.0)
-
-
-def passage(hit: Hit) -> str:
-    """What a hit says, with the headings above it: what a reranker reads and coverage is measured on."""
-    return "\n".join(part for part in (hit.title, " > ".join(hit.heading_path), hit.lead, hit.text) if part)
+def widened(
+    question: Question, hits: Sequence[Hit], targets: Sequence[Target], *, budget_tokens: int = WIDEN_TOKENS, encoding: str = "cl100k_base"
+) -> tuple[tuple[Hit, ...], tuple[Step, ...]]:
+    """The hits with the surroundings that the question, or else each collection, asks for; a step where any does."""
+    shown = {target.collection: Shown(target.store, target.index, question.widen or target.tuning.widen or "off") for target in targets}
+    found, step = widen(hits, shown, budget_tokens=budget_tokens, encoding=encoding, as_of=question.as_of)
+    return found, (step,) if step else ()
 
 
 def _embed(question: Question, targets: Sequence[Target]) -> tuple[dict[str, Vectors], list[Step], Usage]:
@@ -202,40 +193,90 @@ def _candidates(
     """Scored hits of all targets, best first, and each collection's term weights."""
     started, question = perf_counter(), understood.question
     queries = [_query(understood, target, vectors, options) for target in targets]
-    found = [target.store.search(target.index, query) for target, query in zip(targets, queries, strict=True)]
-    degraded = ""
+    found = _asked(targets, queries)
+    degraded: list[str] = []
     if not any(found) and (relaxed := [_relaxed(query) for query in queries]) != queries:
-        degraded = f"nothing met {_limits(queries)}: relaxed to {_limits(relaxed)}"
+        degraded.append(f"nothing met {_limits(queries)}: relaxed to {_limits(relaxed)}")
         queries = relaxed
-        found = [target.store.search(target.index, query) for target, query in zip(targets, queries, strict=True)]
-    weights: dict[str, Mapping[str, float]] = {}
+        found = _asked(targets, queries)
+    informative: list[Mapping[str, float]] = []
     reached: list[float] = []
-    for target, raw in zip(targets, found, strict=True):
-        chunks, frequencies = target.store.frequencies(target.index, understood.terms)
-        weights[target.collection] = informativeness(chunks, frequencies, understood.terms)
-        best = max(raw, key=lambda hit: hit.scores.get("lexical", 0.0), default=None)
-        reached.append(coverage(weights[target.collection], passage(best)) if best and best.scores.get("lexical", 0.0) > 0.0 else 0.0)
-    hits: list[Hit] = []
-    listed: list[dict[str, object]] = []
-    for target, query, raw, reach in zip(targets, queries, found, reached, strict=True):
-        share = _share(query, target.embedder.profile.lexical_weight if options.lexical_weight is None else options.lexical_weight)
-        scale = reach if query.vector is None else reach / max(reached) if reach > 0.0 else 0.0
-        hits += _score([replace(hit, collection=target.collection) for hit in raw], share, scale, understood, weights[target.collection])
-        row: dict[str, object] = {"collection": target.collection, "index": target.index, "revision": target.revision}
-        limits: dict[str, object] = {"min_match": query.min_match, "min_similarity": query.min_similarity, "lexical_weight": share}
-        listed.append({**row, **limits, "candidates": len(raw), "coverage": reach})
-    hits = _ordered(hits)
-    detail = {
+    for target, hits in zip(targets, found, strict=True):
+        informative.append(informativeness(*target.store.frequencies(target.index, understood.terms), understood.terms))
+        best = max(hits, key=lambda hit: hit.scores.get("lexical", 0.0), default=None)
+        reached.append(coverage(informative[-1], passage(best)) if best and best.scores.get("lexical", 0.0) > 0.0 else 0.0)
+    merge, lost = _strategy(question, targets, queries, options)
+    degraded += [lost] * bool(lost)
+    shares = [_share(query, _weight(question, target, options)) for target, query in zip(targets, queries, strict=True)]
+    if merge == "rrf":
+        near = (max(reached) + max((hit.scores.get("similarity", 0.0) for hits in found for hit in hits), default=0.0)) / 2.0
+        merged = ranked(found, reached, understood, informative, min(max(near, 0.0), 1.0))
+    else:
+        scales = [
+            reach if query.vector is None else reach / max(reached) if reach > 0.0 else 0.0 for query, reach in zip(queries, reached, strict=True)
+        ]
+        parts = zip(found, shares, scales, informative, strict=True)
+        merged = [hit for hits, share, scale, weights in parts for hit in weighted(hits, share, scale, understood, weights)]
+    merged = ordered(merged)
+    listed = [
+        _searched(question, target, query) | {"lexical_weight": None if merge == "rrf" else share, "candidates": len(hits), "coverage": reach}
+        for target, query, hits, share, reach in zip(targets, queries, found, shares, reached, strict=True)
+    ]
+    detail: dict[str, object] = {
         "mode": str(question.mode),
+        "merge": merge,
         "k": question.k,
         "depth": queries[0].k,
         "score_threshold": question.score_threshold,
         "filters": len(question.filters),
         "as_of": question.as_of.isoformat() if question.as_of else None,
         "collections": listed,
-        "candidates": _table(hits[: question.k]),
+        "candidates": _table(merged[: question.k]),
     }
-    return hits, Step("retrieve", perf_counter() - started, detail, degraded), weights
+    step = Step("retrieve", perf_counter() - started, detail, "; ".join(degraded))
+    return merged, step, {target.collection: weights for target, weights in zip(targets, informative, strict=True)}
+
+
+def _asked(targets: Sequence[Target], queries: Sequence[StoreQuery]) -> list[list[Hit]]:
+    """Each target's candidates."""
+    asked = zip(targets, queries, strict=True)
+    return [[replace(hit, collection=target.collection) for hit in target.store.search(target.index, query)] for target, query in asked]
+
+
+def _searched(question: Question, target: Target, query: StoreQuery) -> dict[str, object]:
+    """What was searched with which limits, for the trace."""
+    return {
+        "collection": target.collection,
+        "index": target.index,
+        "revision": target.revision,
+        "min_match": query.min_match,
+        "min_similarity": query.min_similarity,
+        "score_threshold": _threshold(question, target) or None,
+    }
+
+
+def _strategy(question: Question, targets: Sequence[Target], queries: Sequence[StoreQuery], options: Retrieval) -> tuple[str, str]:
+    """weighted or rrf, and what of the wishes could not be followed."""
+    named = question.merge or options.merge
+    wished = {named} if named else {target.tuning.merge or "weighted" for target in targets}
+    if "rrf" not in wished or question.mode is not Mode.HYBRID:
+        return "weighted", ""
+    if len(wished) > 1:
+        return "weighted", "the collections are set to different merge strategies: all are weighted"
+    if any(query.vector is None for query in queries):
+        return "weighted", "ranks cannot be merged where an embedder is away: all are weighted"
+    return "rrf", ""
+
+
+def _weight(question: Question, target: Target, options: Retrieval) -> float:
+    """The lexical share asked for: the question's, the caller's, the collection's, the embedder's, whichever is said first."""
+    said = (question.lexical_weight, options.lexical_weight, target.tuning.lexical_weight)
+    return next((weight for weight in said if weight is not None), target.embedder.profile.lexical_weight)
+
+
+def _threshold(question: Question, target: Target) -> float:
+    """Least score of a hit: the question's, else the collection's, else none."""
+    return (target.tuning.score_threshold or 0.0) if question.score_threshold is None else question.score_threshold
 
 
 def _query(understood: Understood, target: Target, vectors: Mapping[str, Vectors], options: Retrieval) -> StoreQuery:
@@ -273,31 +314,6 @@ def _share(query: StoreQuery, lexical_weight: float) -> float:
     return lexical_weight if query.words or query.grams else 0.0
 
 
-def _score(hits: list[Hit], share: float, reach: float, understood: Understood, weights: Mapping[str, float]) -> list[Hit]:
-    """The hits with fused scores in [0, 1]. The best lexical candidates are weighed by phrases and nearness, too."""
-    if share > 0.0:
-        hits = _worded(hits, understood, weights)
-    lexical, semantic, phrase, near = (_figures(hits, name) for name in ("lexical", "similarity", "phrase", "nearness"))
-    top = float(lexical.max(initial=0.0))
-    if top > 0.0:
-        lexical = (lexical + phrases.NEARNESS * near) / top + phrases.PHRASES * phrase
-    fused = fuse(lexical, semantic, lexical_weight=share, reach=min(reach, 1.0))
-    return [_scored(hit, float(score), fused=float(score)) for hit, score in zip(hits, fused, strict=True)]
-
-
-def _figures(hits: Sequence[Hit], name: str) -> Scores:
-    return np.array([hit.scores.get(name, 0.0) for hit in hits], dtype=np.float64)
-
-
-def _worded(hits: list[Hit], understood: Understood, weights: Mapping[str, float]) -> list[Hit]:
-    best = sorted((hit for hit in hits if hit.scores.get("lexical", 0.0) > 0.0), key=lambda hit: -hit.scores["lexical"])[: phrases.DEPTH]
-    doubled = frozenset(understood.words) & frozenset(understood.grams)
-    figures: dict[int, dict[str, float]] = {}
-    for hit, held in zip(best, phrases.shares(understood.question.text, [passage(hit) for hit in best]), strict=True):
-        figures[id(hit)] = {"phrase": held, "nearness": phrases.nearness(hit.text, weights, doubled)}
-    return [_scored(hit, hit.score, **figures[id(hit)]) if id(hit) in figures else hit for hit in hits]
-
-
 def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:
     """The hits in the reranker's order, or in their own when it fails."""
     started, lost, usage = perf_counter(), "", Usage(requests=1)
@@ -309,7 +325,7 @@ def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[li
             scores = reranker.rerank(question.text, passages)
         if len(scores) != len(hits) or not all(map(math.isfinite, scores)):
             raise BrokenContract(f"reranker {reranker.name} gave {len(scores)} scores for {len(hits)} passages, or one that is no number")
-        hits = _ordered(_scored(hit, min(max(score, 0.0), 1.0), rerank=score) for hit, score in zip(hits, scores, strict=True))
+        hits = ordered(scored(hit, min(max(score, 0.0), 1.0), rerank=score) for hit, score in zip(hits, scores, strict=True))
     except PipelineError as error:
         lost = f"reranker {reranker.name} failed ({error.code}): the order of retrieval is kept"
     detail = {"reranker": reranker.name, "passages": len(passages), "transient": bool(lost), "candidates": _table(hits[: question.k])}
@@ -322,37 +338,8 @@ def _graph(understood: Understood, targets: Sequence[Target], graph: GraphRetrie
     return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", "candidates": _table(hits)})
 
 
-def _distinct(hits: Iterable[Hit]) -> list[Hit]:
-    """Without texts that stood there before, nor windows that show mostly the same part of a document."""
-    kept: list[Hit] = []
-    texts: set[tuple[str, str]] = set()
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for hit in hits:
-        seen = spans.setdefault((hit.collection, hit.document_id), [])
-        if (hit.lead, hit.text) in texts or any(_overlap(span, (hit.start, hit.end)) > SAME_SPOT for span in seen):
-            continue
-        texts.add((hit.lead, hit.text))
-        seen.append((hit.start, hit.end))
-        kept.append(hit)
-    return kept
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
-    shorter = min(one[1] - one[0], other[1] - other[0])
-    return max(0, min(one[1], other[1]) - max(one[0], other[0])) / shorter if shorter > 0 else 0.0
-
-
-def _ordered(hits: Iterable[Hit]) -> list[Hit]:
-    """Rounded, so that float noise decides no tie."""
-    return sorted(hits, key=lambda hit: (-round(hit.score, 12), hit.key, hit.ordinal, hit.collection))
-
-
 def _covered(hit: Hit, weights: Mapping[str, float]) -> Hit:
-    return _scored(hit, hit.score, coverage=coverage(weights, passage(hit)))
-
-
-def _scored(hit: Hit, score: float, **figures: float) -> Hit:
-    return replace(hit, score=score, scores={**hit.scores, **figures})
+    return scored(hit, hit.score, coverage=coverage(weights, passage(hit)))
 
 
 def _table(hits: Sequence[Hit]) -> list[dict[str, object]]:

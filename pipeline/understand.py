@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipeline import text
+from pipeline import text, tuning
 from pipeline.contracts import Question
 from pipeline.errors import BadRequest
 
@@ -81,5 +81,8 @@ def _check(question: Question, asked: str) -> None:
         raise BadRequest(f"k is {question.k}, it must lie in 1 to {MOST_HITS}", pointer="/k", code="bad_k")
     if question.score_threshold is not None and not 0.0 <= question.score_threshold <= 1.0:
         raise BadRequest(f"score_threshold is {question.score_threshold}, it must lie in 0 to 1", pointer="/score_threshold", code="bad_threshold")
+    if question.lexical_weight is not None and not 0.0 <= question.lexical_weight <= 1.0:
+        raise BadRequest(f"lexical_weight is {question.lexical_weight}, it must lie in 0 to 1", pointer="/lexical_weight", code="bad_threshold")
+    tuning.check(question.merge, question.widen)
     if question.as_of is not None and question.as_of.tzinfo is None:
         raise BadRequest("as_of has no time zone", pointer="/as_of", hint="Write it as 2026-11-30T09:00:00+08:00.", code="naive_time")

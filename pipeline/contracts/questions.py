@@ -63,6 +63,12 @@ class Question:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    merge: str = ""
+    """weighted or rrf; empty: the collections' own."""
+    lexical_weight: float | None = None
+    """Share of full text in HYBRID; None: each collection's own."""
+    widen: str = ""
+    """off, section, or a number of neighbours; empty: each collection's own. See `Tuning.widen`."""
 
 
 @dataclass(frozen=True, slots=True)
