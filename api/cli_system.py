@@ -132,6 +132,10 @@ def _status(view: StatusView, where: str) -> None:
         click.echo()
         head = ("queue", "ready", "queued", "leased", "in broker", "oldest s", "consumers")
         table(head, [(name, q.ready, q.queued, q.leased, q.depth, q.oldest_s, q.consumers) for name, q in view.queues.items()])
+    if view.cache is not None and view.cache.hits + view.cache.misses:
+        asked = view.cache.hits + view.cache.misses
+        told = f"{view.cache.hits} of {asked} questions hit, {view.cache.waits} of them after a wait; {view.cache.entries} entries kept"
+        click.echo(f"\nanswer cache: {told}")
     if view.documents:
         click.echo()
         table(("documents", "count"), list(view.documents.items()))

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, cast
 
@@ -20,6 +20,7 @@ LOCK_S = 10.0
 """Seconds after which the lock of a dead leader frees itself; a living one renews it every third of that."""
 LONGEST_FLIGHT_S = 900.0
 """A leader that computes longer than this no longer holds others up."""
+COUNTED_S = 30 * 86_400.0
 FIRST_POLL_S, LAST_POLL_S = 0.01, 0.2
 
 PUT = """
@@ -41,6 +42,18 @@ while true do
   gone = gone + redis.call('UNLINK', unpack(keys))
   redis.call('ZREM', KEYS[1], unpack(keys))
 end
+"""
+COUNT = """
+for i = 2, #ARGV, 2 do redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1]) end
+return redis.call('PEXPIRE', KEYS[1], ARGV[1])
+"""
+COUNTS = "return redis.call('HGETALL', KEYS[1])"
+SIZES = """
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+local found = {}
+for i, key in ipairs(KEYS) do found[i] = redis.call('ZCOUNT', key, ms, '+inf') end
+return found
 """
 RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -86,6 +99,30 @@ class RedisCache:
 
     def purge(self, group: str) -> int:
         return self._eval(PURGE, [self._group(group)])
+
+    def count(self, amounts: Mapping[str, int]) -> None:
+        """Add to counts that all processes share; they are forgotten when nobody counts for a month."""
+        given = [part for name, number in amounts.items() for part in (name, str(number))]
+        self._eval(COUNT, [f"{self._prefix}counts"], _milliseconds(COUNTED_S), *given)
+
+    def counts(self) -> dict[str, int]:
+        """Name → count."""
+        try:
+            found = cast("list[object]", self._client.eval(COUNTS, 1, f"{self._prefix}counts"))
+        except _faults() as error:
+            raise _away(error) from error
+        told = [item.decode() if isinstance(item, bytes) else str(item) for item in found]
+        return {name: int(number) for name, number in zip(told[::2], told[1::2], strict=True)}
+
+    def sizes(self, groups: Sequence[str]) -> list[int]:
+        """Entries of each group that have not expired."""
+        if not groups:
+            return []
+        keys = [self._group(group) for group in groups]
+        try:
+            return [int(cast("int", size)) for size in cast("list[object]", self._client.eval(SIZES, len(keys), *keys))]
+        except _faults() as error:
+            raise _away(error) from error
 
     @contextmanager
     def flight(self, key: str, *, wait_s: float) -> Generator[bool]:

@@ -68,5 +68,6 @@ class Asking:
     def _billed(self, found: Answer) -> Answer:
         """The answer counted, with its bill as the trace's last line."""
         self._runtime.figures.add(found.cache)
+        self._runtime.cache_tally.add(found)
         costs.note(self._runtime.spending, found)
         return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))

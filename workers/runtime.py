@@ -18,6 +18,7 @@ from pipeline.protocols import LLM, Cache, Chunker, Embedder, EmbedderProfile, S
 from pipeline.settings import Settings
 from workers.artifacts import open_artifacts
 from workers.broker import CACHE_DB, Broker, connect, open_broker
+from workers.caching import Tally
 from workers.fetching import Fetcher
 from workers.figures import Figures
 from workers.ledger.engine import Database
@@ -280,8 +281,14 @@ class Runtime:
 
         return RedisCache(cast("RedisClient", connect(self.settings.redis_url, CACHE_DB)))
 
+    @cached_property
+    def cache_tally(self) -> Tally:
+        return Tally(self.cache)
+
     def close(self) -> None:
         """Stop the parser child and close files and connections. Safe to call twice."""
+        if "cache_tally" in self.__dict__:
+            self.cache_tally.flush()
         if "_guard" in self.__dict__:
             self._guard.close()
         for store in self._stores.values():

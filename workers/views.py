@@ -315,6 +315,22 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheView:
+    """What the answer cache did for questions of all processes, since Redis began to keep count."""
+
+    hits: int
+    misses: int
+    waits: int
+    """Of the hits: those that waited for somebody who asked the same at the same time."""
+    evidence_hits: int
+    """Of the misses: those whose evidence was known."""
+    completion_hits: int
+    """Of the misses: those whose reader had been sent the very same before."""
+    entries: int
+    """Answers, packs and completions that are kept; one that several collections went into counts for each."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatusView:
     up: bool
     redis_url: str
@@ -328,6 +344,8 @@ class StatusView:
     ahead: Mapping[str, int] = field(default_factory=dict[str, int])
     """Lane → documents that are under way and would be before a new one."""
     nodes: tuple[NodeView, ...] = ()
+    cache: CacheView | None = None
+    """None: no answer cache, or it is away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from pipeline.errors import Unavailable
 from pipeline.packs import cache_group
 from tests.fakes_answer import Reader, target
 from tests.servers.redis import RedisServer
+from workers.caching import Tally
 
 ROOT = Path(__file__).parents[2]
 TRIP = "Lin Cen approved the trip to Basalt Bay by high-speed train."
@@ -177,3 +178,88 @@ def test_a_server_that_dies_never_fails_a_question(redis_server: RedisServer) ->
         assert not caught.value.costs_attempt
         answer = ask(ASKED, [place], reader, cache=cache)
         assert answer.text == SAYS and answer.cache == "off" and "answer cache off" in answer.steps[0].degraded
+
+
+ASKER = """
+import sys, redis, time
+from pipeline.answer import ask
+from pipeline.cache import RedisCache
+from pipeline.contracts import Question
+from tests.fakes_answer import Reader, target
+from workers.caching import Tally
+
+url, revision, says = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+class Held(Reader):
+    def complete(self, messages, options):
+        client.rpush("asked", 1)
+        client.expire("asked", 60)
+        client.blpop("go", 30)
+        return super().complete(messages, options)
+
+with redis.Redis.from_url(url) as client:
+    cache = RedisCache(client)
+    place = target("Lin Cen approved the trip to Basalt Bay by high-speed train.", revision=revision)
+    answer = ask(Question("Who approved the trip to Basalt Bay?", ("handbook",), k=3), [place], Held(says), cache=cache)
+    tally = Tally(cache)
+    tally.add(answer)
+    tally.flush()
+    print(answer.cache, answer.text, flush=True)
+"""
+
+
+def asker(url: str, revision: int, says: str) -> subprocess.Popen[str]:
+    """Another process that asks the same, with a reader that waits for the word "go"."""
+    command = [sys.executable, "-c", ASKER, url, str(revision), says]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def outcome(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out.strip().split(" ", 1)
+
+
+def test_processes_that_ask_the_same_at_once_share_one_reading_and_are_counted(redis_url: str, cache: RedisCache, client: redis.Redis) -> None:
+    processes = [asker(redis_url, 1, SAYS) for _ in range(3)]
+    until(lambda: client.llen("asked"))
+    flight = next(iter(client.scan_iter("dujiang.cache.flight.*")))
+    assert client.pttl(flight) > 0
+    client.rpush("go", 1)
+    client.expire("go", 60)
+    found = sorted(outcome(process) for process in processes)
+    assert [state for state, _ in found] == ["hit", "hit", "miss"] and {text for _, text in found} == {SAYS}
+    assert client.llen("asked") == 1
+    counts = cache.counts()
+    assert (counts["hit"], counts["miss"]) == (2, 1) and counts.get("wait", 0) <= 2
+    assert cache.sizes([cache_group("default", "handbook"), "nobody/nothing"]) == [3, 0]
+    view = Tally(cache).view([cache_group("default", "handbook")])
+    assert view is not None and (view.hits, view.misses, view.entries) == (2, 1, 3)
+    assert all(client.pttl(key) > 0 for key in client.scan_iter())
+
+
+def test_a_revision_that_rises_while_somebody_reads_is_not_answered_from_the_older_one(redis_url: str, client: redis.Redis) -> None:
+    """The late answer is kept under the revision that it was asked at; whoever asks at the new one computes it."""
+    old = asker(redis_url, 1, "The old answer [1].")
+    until(lambda: client.llen("asked"))
+    new = asker(redis_url, 2, "The new answer [1].")
+    until(lambda: client.llen("asked") == 2 or new.poll() is not None)
+    client.rpush("go", 1, 1)
+    client.expire("go", 60)
+    assert outcome(old)[0] == "miss"
+    assert outcome(new)[0] == "miss"
+
+
+def test_a_cache_that_is_away_has_no_counts(redis_server: RedisServer) -> None:
+    with redis.Redis(port=redis_server.port, retry=Retry(NoBackoff(), 0)) as client:
+        tally = Tally(RedisCache(client))
+        redis_server.kill()
+        tally.add(ask(ASKED, [target(TRIP)], Reader(SAYS)))
+        assert tally.view(["a/b"]) is None

@@ -14,7 +14,7 @@ from workers.ledger.tallies import Tallies
 from workers.runtime import Runtime
 from workers.watch import look
 from workers.watch.exposition import Exposition, folded
-from workers.watch.status import queue_views
+from workers.watch.status import cached, queue_views
 
 CODES, MODELS, COLLECTIONS = 40, 8, 100
 """Most values of a label that others may invent; the rest is called ``other``."""
@@ -143,6 +143,24 @@ def _models(out: Exposition, totals: Totals, runtime: Runtime) -> None:
     out.counter("dujiang_model_retries_total", "Requests to models that had to be repeated.", ("part", "model"), folded(totals.retries, MODELS))
 
 
+def _cache(out: Exposition, runtime: Runtime) -> None:
+    """Counts that all processes share."""
+    found = cached(runtime)
+    if found is None:
+        return
+    looked = {
+        ("answer", "hit"): float(found.hits),
+        ("answer", "miss"): float(found.misses),
+        ("evidence", "hit"): float(found.evidence_hits),
+        ("completion", "hit"): float(found.completion_hits),
+    }
+    out.counter("dujiang_cache_lookups_total", "What the answer cache did for questions, of all processes.", ("level", "outcome"), looked)
+    text = "Questions that waited for the answer of somebody who asked the same."
+    out.counter("dujiang_cache_waits_total", text, (), {(): float(found.waits)})
+    text = "Answers, packs and completions that are kept, counted once for each collection."
+    out.one("dujiang_cache_entries", text, float(found.entries))
+
+
 def _spending(out: Exposition, runtime: Runtime) -> None:
     """What questions of this process spent; labels are parts, directions and one currency."""
     spent = runtime.spending.read()
@@ -165,5 +183,6 @@ def _machine(out: Exposition, counted: Tallies, runtime: Runtime) -> None:
         out.one("dujiang_disk_free_bytes", "Free space where the data folder is.", usage.free)
         out.one("dujiang_disk_size_bytes", "Size of the disk where the data folder is.", usage.total)
     _spending(out, runtime)
+    _cache(out, runtime)
     asked = runtime.figures.read()
     out.counter("dujiang_questions_total", "Questions answered by this process, by what the answer cache did.", ("cache",), asked)

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.contracts import Lane
+from pipeline.packs import cache_group
 from pipeline.settings import mask
 from workers import broker, queues, runfile
-from workers.ledger import nodes, standing, unfinished
+from workers.ledger import catalog, nodes, standing, unfinished
 from workers.ledger.nodes import Node
 from workers.ledger.standing import Standing
 from workers.ledger.unfinished import Unfinished
 from workers.runtime import Runtime
-from workers.views import NodeView, ProcessView, QueueView, StageView, StatusView
+from workers.views import CacheView, NodeView, ProcessView, QueueView, StageView, StatusView
 from workers.watch import look
 from workers.watch.look import Carrier
+
+COLLECTIONS = 1_000
+"""Most collections whose part of the cache is counted."""
 
 
 def status(runtime: Runtime) -> StatusView:
@@ -39,7 +43,15 @@ def status(runtime: Runtime) -> StatusView:
         stages=stage_views(stands, standing.per_minute(runtime.db)),
         ahead=ahead(stands, views),
         nodes=tuple(_node(node) for node in living),
+        cache=cached(runtime),
     )
+
+
+def cached(runtime: Runtime) -> CacheView | None:
+    """What the answer cache did, and its size. Raises Unavailable when the ledger is away."""
+    if runtime.cache is None:
+        return None
+    return runtime.cache_tally.view([cache_group(row.tenant, row.name) for row in catalog.every(runtime.db)[:COLLECTIONS]])
 
 
 def queue_views(stands: Standing, here: Carrier) -> dict[str, QueueView]:
