@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from pipeline.contracts import Answer
 from pipeline.errors import Unavailable
-from workers.views import CacheView
+from workers.cache_views import CacheView
 
 FLUSH_S = 1.0
 """A process adds what it counted to the others' at most this often, so that a hit costs no second round trip."""

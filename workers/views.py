@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from pipeline.contracts import Metadata, Scalar, Usage
+from pipeline.tuning import Calibration, Tuning
 from workers.audit_views import AuditCollection as AuditCollection
 from workers.audit_views import AuditView as AuditView
 from workers.audit_views import DeletedView as DeletedView
@@ -20,6 +21,7 @@ from workers.audit_views import OutstandingView as OutstandingView
 from workers.audit_views import RepairView as RepairView
 from workers.audit_views import ReplayedView as ReplayedView
 from workers.audit_views import TombstoneView as TombstoneView
+from workers.cache_views import CacheView
 
 T = TypeVar("T")
 
@@ -209,6 +211,10 @@ class CollectionView:
     documents: int
     chunks: int
     created_at: datetime
+    search: Tuning = field(default_factory=Tuning)
+    """Its own search settings; null leaves the default."""
+    calibration: Calibration | None = None
+    """Where refusals of this generation begin; null: at the embedder profile's threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,22 +318,6 @@ class NodeView:
     seen_s: float
     progress_s: float
     """Since it last took a batch; for a supervisor or beat, since it last swept."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheView:
-    """What the answer cache did for questions of all processes, since Redis began to keep count."""
-
-    hits: int
-    misses: int
-    waits: int
-    """Of the hits: those that waited for somebody who asked the same at the same time."""
-    evidence_hits: int
-    """Of the misses: those whose evidence was known."""
-    completion_hits: int
-    """Of the misses: those whose reader had been sent the very same before."""
-    entries: int
-    """Answers, packs and completions that are kept; one that several collections went into counts for each."""
 
 
 @dataclass(frozen=True, slots=True)

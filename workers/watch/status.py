@@ -10,12 +10,13 @@ from pipeline.contracts import Lane
 from pipeline.packs import cache_group
 from pipeline.settings import mask
 from workers import broker, queues, runfile
+from workers.cache_views import CacheView
 from workers.ledger import catalog, nodes, standing, unfinished
 from workers.ledger.nodes import Node
 from workers.ledger.standing import Standing
 from workers.ledger.unfinished import Unfinished
 from workers.runtime import Runtime
-from workers.views import CacheView, NodeView, ProcessView, QueueView, StageView, StatusView
+from workers.views import NodeView, ProcessView, QueueView, StageView, StatusView
 from workers.watch import look
 from workers.watch.look import Carrier
 
