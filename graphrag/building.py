@@ -8,9 +8,10 @@ a later one wrote nor clear a mark: what it did not see stays marked.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 from graphrag import editions, fold, leases
 from graphrag.contracts import Contribution
@@ -28,6 +29,8 @@ MOST_STATEMENTS = 400_000
 """Held in memory at once, roughly: what is dirty is folded in as many slices as that needs."""
 PAGE = 500
 """Parts whose heads are read together."""
+YOUNG = 1024
+"""Marks up to which a fold that may wait does wait, or as many as there are other documents: a load folds each time its graph has doubled."""
 PATIENT_S = 30.0
 """A fold that may wait has waited so long, or five times what the last one took."""
 FENCED_MS = 86_400_000
@@ -122,7 +125,7 @@ class Graph:
         wrong = extra = 0
         slices = self._slices(self._records.count(self._collection, GraphKind.PART) * 256)
         for number in range(slices):
-            made = {one.id: one for one in self._made(self._statements(None, number, slices), lease.number)}
+            made = {one.id: one for one in self._made(self._statements(None, _Slice(number, slices)), lease.number)}
             right: set[str] = set()
             lost: dict[GraphKind, dict[str, int]] = {GraphKind.ENTITY: {}, GraphKind.RELATION: {}}
             for kind, gone in lost.items():
@@ -156,7 +159,7 @@ class Graph:
 
     def _young(self, marks: Sequence[Mark], last: Lease) -> bool:
         old = self._ms() - marks[0].at_ms > 1000 * max(PATIENT_S, 5 * last.seconds)
-        return not old and len(marks) < max(256, self._records.count(self._collection, GraphKind.HEAD) // 2)
+        return not old and len(marks) < max(YOUNG, self._records.count(self._collection, GraphKind.HEAD) - len(marks))
 
     def _round(self, lease: Lease) -> int:
         """Fold as much as one round takes on, under a lease; returns how many elements. 0 when the lease was lost."""
@@ -164,16 +167,18 @@ class Graph:
         marks = _first(self._settled())
         dirty, read = self._dirty(marks)
         count = self._records.count(self._collection, GraphKind.PART)
-        reach = None if 2 * len(read) >= count else sorted(read)
+        reach = None if 2 * len(read) >= count else read
         slices = self._slices(256 * count)
         for number in range(slices):
-            ours = {one for one in dirty if slices == 1 or _slice(one, slices) == number}
+            ours = {name: one for name, one in dirty.items() if slices == 1 or _slice(one, slices) == number}
             made: set[str] = set()
-            self._records.put(self._collection, self._noted(self._made(self._statements(reach, number, slices, ours), lease.number), made))
-            for kind in (GraphKind.ENTITY, GraphKind.RELATION):
-                gone = {one: lease.number for one in ours if dirty[one] is kind and one not in made}
-                if gone:
-                    self._records.withdraw(self._collection, kind, gone)
+            self._records.put(self._collection, self._noted(self._made(self._statements(reach, ours.keys()), lease.number), made))
+            gone: dict[GraphKind, dict[str, int]] = {GraphKind.ENTITY: {}, GraphKind.RELATION: {}}
+            for name, one in ours.items():
+                if one not in made:
+                    gone[GraphKind.ENTITY if isinstance(name, str) else GraphKind.RELATION][one] = lease.number
+            for kind, fence in gone.items():
+                self._records.withdraw(self._collection, kind, fence)
             renewed = leases.renewed(self._records, self._collection, lease, self._ms())
             if renewed is None:
                 return 0
@@ -182,19 +187,20 @@ class Graph:
         leases.release(self._records, self._collection, lease, time.process_time() - started)
         return len(dirty)
 
-    def _dirty(self, marks: Sequence[Mark]) -> tuple[dict[str, GraphKind], set[str]]:
-        """Elements that the marked editions speak of, and the entities by which all that is said of them can be found."""
-        dirty: dict[str, GraphKind] = {}
-        read: set[str] = set()
-        for mark in marks:
-            ids = [one for edition in mark.editions() for one in edition.part_ids(mark.document_id)]
-            for record in self._records.get(self._collection, GraphKind.PART, ids).values():
+    def _dirty(self, marks: Sequence[Mark]) -> tuple[dict[fold.Name, str], list[str]]:
+        """Elements that the marked editions speak of, by name, with their ids; and the entities by which all that is said of them can be found."""
+        keys: set[str] = set()
+        pairs: set[tuple[str, str]] = set()
+        ids = [one for mark in marks for edition in mark.editions() for one in edition.part_ids(mark.document_id)]
+        for start in range(0, len(ids), PAGE):
+            for record in self._records.get(self._collection, GraphKind.PART, ids[start : start + PAGE]).values():
                 part = load_part(record.body)
-                for key in part.keys():
-                    read.add(entity_id(key))
-                dirty |= {entity_id(mention[0]): GraphKind.ENTITY for mention in part.mentions}
-                dirty |= {relation_id(link[0], link[1]): GraphKind.RELATION for link in part.links}
-        return dirty, read
+                keys |= part.keys()
+                pairs.update((link[0], link[1]) for link in part.links)
+        entities = {key: entity_id(key) for key in keys}
+        dirty: dict[fold.Name, str] = {pair: relation_id(*pair) for pair in pairs}
+        dirty.update(entities)
+        return dirty, list(entities.values())
 
     def _parts(self, reach: Sequence[str] | None) -> Iterator[Part]:
         """Parts of live editions: all, or those that hold one of the entities."""
@@ -210,11 +216,11 @@ class Graph:
                 if head is not None and (head.edition.number, head.edition.digest) == (number, digest):
                     yield load_part(record.body)
 
-    def _statements(self, reach: Sequence[str] | None, number: int, slices: int, wanted: set[str] | None = None) -> fold.Statements:
-        """All that live contributions say of the wanted elements of a slice; of all of it for None."""
+    def _statements(self, reach: Sequence[str] | None, wanted: Container[fold.Name]) -> fold.Statements:
+        """All that live contributions say of the wanted elements."""
         gathered = fold.Statements()
         for part in self._parts(reach):
-            gathered.take(part, lambda one: (slices == 1 or _slice(one, slices) == number) if wanted is None else one in wanted)
+            gathered.take(part, wanted)
         return gathered
 
     def _made(self, gathered: fold.Statements, version: int) -> Iterator[GraphRecord]:
@@ -274,6 +280,19 @@ class Graph:
 def searched(*names: str) -> str:
     """The terms that an entity is found by."""
     return " ".join(piece for pair in map(terms, names) for piece in pair if piece)
+
+
+class _Slice:
+    """Names of the elements of one slice."""
+
+    def __init__(self, number: int, slices: int) -> None:
+        self._number, self._slices = number, slices
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            return _slice(entity_id(name), self._slices) == self._number
+        source, target = cast("tuple[str, str]", name)
+        return _slice(relation_id(source, target), self._slices) == self._number
 
 
 def _slice(one: str, slices: int) -> int:

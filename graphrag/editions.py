@@ -166,8 +166,7 @@ def _flip(records: GraphRecords, collection: str, pending: Mapping[str, _Wanted]
         marks.append(GraphRecord(GraphKind.MARK, f"{one}:{new.number:08d}:{new.digest or 'removed'}", at_ms, body))
         body = wire.pack((FORMAT, ours.version, ours.extractor, new.digest, new.parts, new.elements))
         swaps.append((GraphRecord(GraphKind.HEAD, one, new.number, body), 0 if old is None else old.number))
-    records.put(collection, parts)
-    records.put(collection, marks)
+    records.put(collection, [*parts, *marks])
     return {record.id for (record, _), won in zip(swaps, records.swap(collection, swaps), strict=True) if won}
 
 

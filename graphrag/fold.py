@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from graphrag.contracts import Entity, Relation, Source
 from graphrag.records import Part, entity_id, moment, relation_id
+
+Name: TypeAlias = str | tuple[str, str]
+"""An entity's key, or both ends of a relation."""
 
 MOST_SOURCES = 64
 """Evidence kept of one element: the first in the order of (document, chunk, place). `documents` counts all."""
@@ -52,63 +54,59 @@ class Tied(NamedTuple):
 def entity(key: str, said: Iterable[Said]) -> Entity:
     """Of at least one statement."""
     ordered = sorted(said)
-    names: Counter[str] = Counter()
-    types: Counter[str] = Counter()
-    for one in ordered:
-        names[one.name] += one.places
-        types[one.type] += one.places
-    ranked = _ranked(names)
+    first = ordered[0]
+    names, types = [first.name], first.type
+    if any(one.name != first.name or one.type != types for one in ordered):
+        names = _ranked((one.name, one.places) for one in ordered)
+        types = _ranked((one.type, one.places) for one in ordered)[0]
     return Entity(
-        id=entity_id(key),
-        key=key,
-        name=ranked[0],
-        type=_ranked(types)[0],
-        aliases=tuple(sorted(ranked[1 : MOST_ALIASES + 1])),
-        description=_described([one.description for one in ordered]),
-        mentions=names.total(),
-        documents=len({one.document_id for one in ordered}),
-        sources=_sources(ordered),
+        entity_id(key),
+        key,
+        names[0],
+        types,
+        tuple(sorted(names[1 : MOST_ALIASES + 1])),
+        _described(ordered),
+        sum(one.places for one in ordered),
+        _documents(ordered),
+        _sources(ordered),
     )
 
 
 def relation(source: str, target: str, tied: Iterable[Tied]) -> Relation:
     """Of at least one statement."""
     ordered = sorted(tied)
-    keywords: Counter[str] = Counter()
-    for one in ordered:
-        keywords.update(one.keywords)
+    keywords = _ranked((word, 1) for one in ordered for word in one.keywords)
     return Relation(
-        id=relation_id(source, target),
-        source=source,
-        target=target,
-        weight=math.fsum(one.weight for one in ordered),
-        count=len(ordered),
-        documents=len({one.document_id for one in ordered}),
-        description=_described([one.description for one in ordered]),
-        keywords=tuple(sorted(_ranked(keywords)[:MOST_KEYWORDS])),
-        sources=_sources(ordered),
+        relation_id(source, target),
+        source,
+        target,
+        math.fsum(one.weight for one in ordered),
+        len(ordered),
+        _documents(ordered),
+        _described(ordered),
+        tuple(sorted(keywords[:MOST_KEYWORDS])),
+        _sources(ordered),
     )
 
 
 class Statements:
-    """What has been gathered of some elements, in any order."""
+    """What has been gathered of some elements, in any order: of entities by their keys, of relations by both ends."""
 
     def __init__(self) -> None:
         self._said: dict[str, list[Said]] = {}
         self._tied: dict[tuple[str, str], list[Tied]] = {}
-        self._wanted: dict[str | tuple[str, str], bool] = {}
 
-    def take(self, part: Part, wanted: Callable[[str], bool]) -> None:
-        """Add what a part says of elements whose id is wanted; each is asked for once."""
+    def take(self, part: Part, wanted: Container[Name] | None = None) -> None:
+        """Add what a part says of the wanted elements; None: of all."""
         chunks, document_id = part.chunks, part.document_id
         for key, name, kind, place, start, end, count, description in part.mentions:
-            if self._wants(key, wanted):
+            if wanted is None or key in wanted:
                 chunk = chunks[place]
                 said = Said(document_id, chunk[1], start, end, chunk[0], name, kind, count, description, chunk[4])
                 self._said.setdefault(key, []).append(said)
         for source, target, place, start, end, weight, description, keywords in part.links:
             pair = (source, target)
-            if self._wants(pair, wanted):
+            if wanted is None or pair in wanted:
                 chunk = chunks[place]
                 tied = Tied(document_id, chunk[1], start, end, chunk[0], weight, description, keywords, chunk[4])
                 self._tied.setdefault(pair, []).append(tied)
@@ -120,27 +118,26 @@ class Statements:
 
     def relations(self) -> Iterator[Relation]:
         """In the order of ids."""
-        for pair in sorted(self._tied, key=lambda one: relation_id(*one)):
+        for pair in sorted(self._tied, key=lambda pair: relation_id(*pair)):
             yield relation(*pair, self._tied[pair])
 
-    def _wants(self, name: str | tuple[str, str], wanted: Callable[[str], bool]) -> bool:
-        known = self._wanted.get(name)
-        if known is None:
-            known = self._wanted[name] = wanted(entity_id(name) if isinstance(name, str) else relation_id(*name))
-        return known
 
-
-def _ranked(counts: Counter[str]) -> list[str]:
+def _ranked(votes: Iterable[tuple[str, int]]) -> list[str]:
     """The most frequent first; ties by code points."""
-    if len(counts) < 2:
-        return list(counts)
+    counts: dict[str, int] = {}
+    for one, places in votes:
+        counts[one] = counts.get(one, 0) + places
     return sorted(counts, key=lambda one: (-counts[one], one))
 
 
-def _described(descriptions: Sequence[str]) -> str:
+def _documents(ordered: Sequence[Said] | Sequence[Tied]) -> int:
+    return 1 if len(ordered) == 1 else len({one.document_id for one in ordered})
+
+
+def _described(ordered: Sequence[Said] | Sequence[Tied]) -> str:
     kept: list[str] = []
     size = 0
-    for one in dict.fromkeys(descriptions):
+    for one in dict.fromkeys(one.description for one in ordered):
         if not one:
             continue
         if kept and size + len(one) > DESCRIPTION:
@@ -151,4 +148,9 @@ def _described(descriptions: Sequence[str]) -> str:
 
 
 def _sources(ordered: Sequence[Said] | Sequence[Tied]) -> tuple[Source, ...]:
-    return tuple(Source(one.document_id, one.chunk_id, one.start, one.end, one.description, moment(one.valid_from)) for one in ordered[:MOST_SOURCES])
+    return tuple(
+        [
+            Source(one.document_id, one.chunk_id, one.start, one.end, one.description, None if one.valid_from is None else moment(one.valid_from))
+            for one in ordered[:MOST_SOURCES]
+        ]
+    )

@@ -5,8 +5,9 @@ Ids of 32 hexadecimal digits are kept as 16 bytes, which halves the place that e
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, cast
@@ -19,6 +20,8 @@ FORMAT = 1
 """First number of every record; another one is refused, never misread."""
 PART_ELEMENTS = 1024
 """Mentions and links of one part, more where a single chunk has more."""
+REMEMBERED = 65_536
+"""Ids of elements; each is needed several times within one fold."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +32,8 @@ RawMention: TypeAlias = tuple[str, str, str, int, int, int, int, str]
 RawLink: TypeAlias = tuple[str, str, int, int, int, float, str, tuple[str, ...]]
 """(source, target, chunk, start, end, weight, description, keywords)."""
 _Id: TypeAlias = str | bytes
-_RawSource: TypeAlias = tuple[_Id, _Id, int, int] | tuple[_Id, _Id, int, int, str, int | None]
+_RawSource: TypeAlias = tuple[bytes, int, int] | tuple[_Id, _Id, int, int] | tuple[_Id, _Id, int, int, str, int | None]
+"""Document and chunk (in one piece where both are 16 bytes), start, length; description and time where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,12 @@ class Part:
 
 def entity_id(key: str) -> str:
     """32 hexadecimal digits."""
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"entity").hexdigest()
+    return _entity_id(key)
 
 
 def relation_id(source: str, target: str) -> str:
     """32 hexadecimal digits; of two keys, `source` < `target`."""
-    first = source.encode("utf-8", "surrogatepass")
-    joined = b"%d:%s%s" % (len(first), first, target.encode("utf-8", "surrogatepass"))
-    return hashlib.blake2b(joined, digest_size=16, person=b"relation").hexdigest()
+    return _relation_id(source, target)
 
 
 def dump_parts(contribution: Contribution) -> list[bytes]:
@@ -141,7 +143,8 @@ def load_entity(data: bytes) -> Entity:
 
 def dump_relation(relation: Relation) -> bytes:
     """Without its id, which its ends give."""
-    fields = (relation.source, relation.target, relation.weight, relation.count, relation.documents, relation.description, relation.keywords)
+    weight = int(relation.weight) if relation.weight.is_integer() else relation.weight
+    fields = (relation.source, relation.target, weight, relation.count, relation.documents, relation.description, relation.keywords)
     return wire.pack((FORMAT, *fields, _dump_sources(relation.sources)))
 
 
@@ -149,12 +152,24 @@ def load_relation(data: bytes) -> Relation:
     """Raises BrokenContract."""
     fields = cast("tuple[int, str, str, float, int, int, str, tuple[str, ...], tuple[_RawSource, ...]]", wire.unpack(data))
     _check(fields[0])
-    return Relation(relation_id(fields[1], fields[2]), *fields[1:8], _load_sources(fields[8]))
+    return Relation(relation_id(fields[1], fields[2]), *fields[1:3], float(fields[3]), *fields[4:8], _load_sources(fields[8]))
 
 
 def moment(microseconds: int | None) -> datetime | None:
     """A stored time."""
     return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _entity_id(key: str) -> str:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"entity").hexdigest()
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _relation_id(source: str, target: str) -> str:
+    first = source.encode("utf-8", "surrogatepass")
+    joined = b"%d:%s%s" % (len(first), first, target.encode("utf-8", "surrogatepass"))
+    return hashlib.blake2b(joined, digest_size=16, person=b"relation").hexdigest()
 
 
 def _dump_part(contribution: Contribution, first: int, said: Sequence[tuple[list[Mention], list[Link]]]) -> bytes:
@@ -170,24 +185,28 @@ def _rest(link: Link) -> tuple[int, int, float, str, tuple[str, ...]]:
 
 
 def _dump_sources(sources: Sequence[Source]) -> list[_RawSource]:
-    return [
-        (_short(one.document_id), _short(one.chunk_id), one.start, one.end)
-        if not one.description and one.valid_from is None
-        else (_short(one.document_id), _short(one.chunk_id), one.start, one.end, one.description, _microseconds(one.valid_from))
-        for one in sources
-    ]
+    return [_dump_source(_short(one.document_id), _short(one.chunk_id), one) for one in sources]
+
+
+def _dump_source(document: _Id, chunk: _Id, one: Source) -> _RawSource:
+    length = one.end - one.start
+    if one.description or one.valid_from is not None:
+        return document, chunk, one.start, length, one.description, _microseconds(one.valid_from)
+    if isinstance(document, bytes) and isinstance(chunk, bytes):
+        return document + chunk, one.start, length
+    return document, chunk, one.start, length
 
 
 def _load_sources(raw: Sequence[_RawSource]) -> tuple[Source, ...]:
-    return tuple(_loaded(raw))
+    return tuple(map(_load_source, raw))
 
 
-def _loaded(raw: Sequence[_RawSource]) -> Iterator[Source]:
-    for one in raw:
-        if len(one) == 4:
-            yield Source(_long(one[0]), _long(one[1]), one[2], one[3])
-        else:
-            yield Source(_long(one[0]), _long(one[1]), one[2], one[3], one[4], moment(one[5]))
+def _load_source(one: _RawSource) -> Source:
+    if len(one) == 3:
+        return Source(one[0][:16].hex(), one[0][16:].hex(), one[1], one[1] + one[2])
+    if len(one) == 4:
+        return Source(_long(one[0]), _long(one[1]), one[2], one[2] + one[3])
+    return Source(_long(one[0]), _long(one[1]), one[2], one[2] + one[3], one[4], moment(one[5]))
 
 
 def _short(one: str) -> _Id:

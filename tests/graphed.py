@@ -70,7 +70,7 @@ def folded(contributions: Iterable[Contribution]) -> dict[str, bytes]:
     statements = fold.Statements()
     for one in contributions:
         for part in dump_parts(one):
-            statements.take(load_part(squeeze(part)), lambda _: True)
+            statements.take(load_part(squeeze(part)))
     return {one.id: dump_entity(one) for one in statements.entities()} | {one.id: dump_relation(one) for one in statements.relations()}
 
 

@@ -35,6 +35,10 @@ CREATE INDEX IF NOT EXISTS graph_parts ON graph (kind, part, id) WHERE part <> '
 CREATE VIRTUAL TABLE IF NOT EXISTS graph_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii');
 CREATE VIRTUAL TABLE IF NOT EXISTS graph_holds USING fts5(ids, content='', contentless_delete=1, tokenize='ascii', detail=none);
 """
+_SETTINGS = """
+INSERT INTO graph_words (graph_words, rank) VALUES ('automerge', 16), ('hashsize', 16777216);
+INSERT INTO graph_holds (graph_holds, rank) VALUES ('automerge', 16), ('hashsize', 16777216);
+"""
 """graph: one row for each record, appended. `id` is 16 bytes where it is 32 hexadecimal digits, else text; `part` is the record's group.
 `terms` is a checksum of words and holds, so that the text indices are touched only when these change; 0: none. A body of NULL is a fence:
 the record was withdrawn, and no version up to this one is taken any more.
@@ -225,7 +229,8 @@ class EmbeddedGraph:
             if connection.execute("SELECT dropped FROM state").fetchone() != (0,):
                 raise NotFound(f"collection {collection} was dropped")
             if connection not in self._ready:
-                connection.execute(TABLES)
+                known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'graph_holds'").fetchone()
+                connection.execute(TABLES if known else TABLES + _SETTINGS)
             yield connection
         self._ready.add(connection)
 

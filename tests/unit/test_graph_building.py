@@ -171,7 +171,7 @@ def test_a_document_removed_while_it_is_being_added_stays_out(store: EmbeddedSto
     name = new(store)
     ours = graph(store, name)
     with pytest.raises(Killed):
-        graph(store, name, cast("GraphRecords", Dying(store.graph(), 4))).add([A1])
+        graph(store, name, cast("GraphRecords", Dying(store.graph(), 3))).add([A1])
     ours.remove({A1.document_id: 1})
     ours.add([A1])
     ours.fold()
@@ -238,7 +238,7 @@ def test_a_fold_at_any_call_of_a_change_leaves_what_is_to_come_marked(store: Emb
         graph(store, name).fold()
         assert stored(store.graph(), name) == folded([A2, B1, C1]), at
         if not happened:
-            assert at > 4
+            assert at > 3
             return
 
 
