@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pipeline.chunk import packed as packed_chunks
 from pipeline.contracts import Chunk, Stage
@@ -17,6 +18,9 @@ from workers.logs import bound
 from workers.runtime import Runtime
 from workers.stage import Lease
 from workers.verdict import jitter
+
+if TYPE_CHECKING:
+    from graphrag.contracts import Contribution
 
 LOOK_EVERY_S = 1.0
 BUG_ATTEMPTS = 2
@@ -70,21 +74,29 @@ def run_graph(batch_id: int, token: int, runtime: Runtime) -> bool:
 
 
 def _added(runtime: Runtime, claimed: Claimed) -> Iterator[Stopped]:
-    """Add all documents and fold; gives those that did not get through."""
+    """Extract, add and fold; gives the documents that did not get through."""
     graph = runtime.graph_desk(claimed.batch.collection)
     read = _chunks(runtime, claimed)
+    made: dict[str, Contribution] = {}
     for wanted in claimed.documents:
         try:
             found = read.get(wanted.document_id)
             chunks = _from_store(runtime, claimed, wanted) if found is None else found
-            graph.add(wanted.document_id, wanted.version, wanted.title or wanted.key, chunks)
+            made[wanted.document_id] = graph.extract(wanted.document_id, wanted.version, wanted.title or wanted.key, chunks)
         except PipelineError as error:
             yield _stopped(wanted, error)
         except Exception as error:
             log.error("graph broke", exc_info=error, extra={"document": wanted.document_id})
             detail = f"{type(error).__name__} in stage graph"
             yield Stopped(wanted.document_id, "bug", detail, jitter(wanted.attempts) if wanted.attempts + 1 < BUG_ATTEMPTS else None)
-    graph.fold()
+    try:
+        graph.add(list(made.values()))
+        # The last batch of a look is an empty one: then nothing may wait any longer.
+        graph.fold(everything=not claimed.documents)
+    except Retryable as error:
+        if not claimed.documents:
+            raise
+        yield from (_stopped(wanted, error) for wanted in claimed.documents if wanted.document_id in made)
 
 
 def _chunks(runtime: Runtime, claimed: Claimed) -> Mapping[str, tuple[Chunk, ...]]:

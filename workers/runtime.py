@@ -245,7 +245,7 @@ class Runtime:
         from workers import graphs
 
         store, name = self.store(collection, collection.dimension or 0)
-        return graphs.desk(self.settings, store, name)
+        return graphs.desk(store, name, self.owner)
 
     @cached_property
     def prices(self) -> Prices:
@@ -253,6 +253,18 @@ class Runtime:
         from pipeline import pricing
 
         return pricing.load(self.settings.prices)
+
+    def graph_audit(self, index: str) -> tuple[int, str]:
+        """(entities and relations, digest) of the graph beside an index. Raises Unavailable."""
+        from workers import graphs
+
+        return graphs.audited(self.reader_store, index)
+
+    def leave_graph(self, store: Store, index: str, fence: Mapping[str, int]) -> None:
+        """Take documents out of the graph beside an index. Raises Unavailable."""
+        from workers import graphs
+
+        graphs.leave(store, index, self.owner, fence, folded_later=bool(self.graph_extractor))
 
     @cached_property
     def reader_store(self) -> Store:

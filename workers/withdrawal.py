@@ -86,6 +86,7 @@ def out_of(runtime: Runtime, indices: Sequence[str], ids: Sequence[str]) -> None
     for name in indices:
         try:
             store.delete(name, list(ids), fence=fence)
+            runtime.leave_graph(store, name, fence)
         except NotFound:
             continue
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.identity import index_name
 from workers.audit import accounts, machine, shelf, stock
 from workers.audit.findings import Finding, Findings
 from workers.collecting import check_store
@@ -35,14 +36,15 @@ def examine(runtime: Runtime, row: CollectionRow, *, deep: bool = False) -> tupl
     held = stock.compare(runtime, row, found)
     shelf.compare(runtime, row, found, deep=deep)
     accounts.compare(runtime, row, found)
+    elements, graph_digest = runtime.graph_audit(index_name(row.tenant, row.name, row.generation))
     view = AuditCollection(
         row.name,
         held.documents,
         held.chunks,
         held.vectors,
-        0,
+        elements,
         held.digest or EMPTY_DIGEST,
-        EMPTY_DIGEST,
+        graph_digest or EMPTY_DIGEST,
         found.sentences(SHOWN),
         len(found.items),
         shown(found),

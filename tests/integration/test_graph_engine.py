@@ -1,0 +1,97 @@
+"""The graph behind the index, through real workers: built from what is indexed, changed and deleted with it, and never in anybody's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.contracts.graph import GraphKind
+from pipeline.identity import index_name
+from pipeline.protocols import HoldsGraph
+from tests.system import System, until
+from workers.ledger import catalog, graphing
+
+BOATS = {
+    "lin.md": "# Lin Cen\n\nLin Cen keeps the gauge of Stone Bridge. She wrote 《Tides of Qingshan》.\n",
+    "bridge.md": "# Stone Bridge\n\nStone Bridge was built by the engineer Zhou Yan in 1936.\n",
+    "站.md": "# 石桥站\n\n石桥站由林岑负责，雷达水位计由青山仪器有限公司制造。\n",
+}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("graph") / "home", embedder="hashed", graph="terms") as running:
+        yield running
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    return tmp_path.name[-60:].lstrip("_")
+
+
+def write(folder: Path, texts: dict[str, str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return folder
+
+
+def settled(system: System, name: str) -> graphing.Progress:
+    """How the graph stands once it has caught up."""
+    row = catalog.find(system.platform.db, "default", name)
+    extractor = system.platform.runtime.graph_extractor
+    until(lambda: not any(one.id == row.id for one in graphing.pending(system.platform.db, extractor)), 30.0, "the graph has caught up")
+    return graphing.progress(system.platform.db, row, extractor)
+
+
+def names(system: System, name: str) -> set[str]:
+    """Of all entities."""
+    from graphrag.records import load_entity
+
+    store = system.platform.runtime.reader_store
+    assert isinstance(store, HoldsGraph)
+    row = catalog.find(system.platform.db, "default", name)
+    index = index_name(row.tenant, row.name, row.generation)
+    return {load_entity(record.body).name for record in store.graph().scan(index, GraphKind.ENTITY)}
+
+
+def test_what_is_indexed_comes_into_the_graph(system: System, tmp_path: Path, name: str) -> None:
+    run = system.finish(system.ingest(write(tmp_path / "docs", BOATS), collection=name))
+    assert run.indexed == 3
+    stands = settled(system, name)
+    assert (stands.documents, stands.done, stands.failed) == (3, 3, 0)
+    assert {"Lin Cen", "Stone Bridge", "Zhou Yan", "Tides of Qingshan", "石桥站"} <= names(system, name)
+    audited = system.audit(name)
+    assert audited.graph_records > 8 and audited.graph_digest
+
+
+def test_a_changed_document_changes_the_graph_and_a_deleted_one_leaves_it(system: System, tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "docs", BOATS)
+    system.finish(system.ingest(folder, collection=name))
+    settled(system, name)
+    write(folder, {"bridge.md": "# Stone Bridge\n\nStone Bridge was rebuilt by Shen Ping.\n"})
+    system.finish(system.ingest(folder, collection=name))
+    settled(system, name)
+    assert "Shen Ping" in names(system, name) and "Zhou Yan" not in names(system, name)
+    gone = next(view for view in system.platform.documents(name).data if view.document.endswith("bridge.md"))
+    system.platform.deleting.documents(name, [gone.document_id])
+    settled(system, name)
+    held = names(system, name)
+    assert "Shen Ping" not in held and "Stone Bridge" in held, "another document speaks of the bridge"
+
+
+def test_the_graph_after_changes_is_that_of_a_collection_that_was_never_otherwise(system: System, tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "docs", BOATS)
+    system.finish(system.ingest(folder, collection=name))
+    write(folder, {"extra.md": "# Extra\n\nXu Wen of the Harbour Board came by.\n", "lin.md": "# Lin Cen\n\nLin Cen has moved to Upper Ford.\n"})
+    system.finish(system.ingest(folder, collection=name))
+    settled(system, name)
+    gone = next(view for view in system.platform.documents(name).data if view.document.endswith("extra.md"))
+    system.platform.deleting.documents(name, [gone.document_id])
+    settled(system, name)
+    (folder / "extra.md").unlink()
+    system.finish(system.ingest(folder, collection=f"{name}-fresh"))
+    settled(system, f"{name}-fresh")
+    assert names(system, name) == names(system, f"{name}-fresh")
