@@ -225,8 +225,11 @@ def passages_told(found: Passages) -> str:
 def answer_told(found: Answered) -> str:
     framed = _Framed()
     if found.refused:
-        framed.say(f"Refused: {found.reason}", *_lost(found.degraded))
-        return "\n".join(framed.lines)
+        # a model may have written the reason, after reading the documents
+        framed.say("There is no answer, for this reason:")
+        framed.quote(found.reason)
+        framed.say(*_lost(found.degraded))
+        return framed.text()
     framed.say("The answer, written from the documents:")
     framed.quote(found.answer)
     for one in found.citations:

@@ -31,7 +31,8 @@ class McpRoute(APIRoute):
             check_names(request, settings.public_url)
             who = await run_in_threadpool(authenticate, request, platform, public_url=settings.public_url)
             need(who, "read")
-            mcp.need_sdk()
+            # the first time it takes a second, which other requests should not have to wait
+            await run_in_threadpool(mcp.need_sdk)
             body = await intake.read(request, max_bytes=mcp.MAX_BODY)
             return Exchange(Here(platform, who), body.raw)
 

@@ -103,7 +103,7 @@ def test_an_answers_citations_can_be_read_up(home: Served, key: str, model: Mode
 def test_a_question_that_the_documents_do_not_answer_is_refused_and_says_why(home: Served, key: str) -> None:
     got = call(home.url, key, "ask", question="火星上的钻石矿由哪位厨师经营？")
     assert got.structured_content["refused"] and not got.is_error
-    assert words(got) == f"Refused: {got.structured_content['reason']}"
+    assert "There is no answer" in words(got) and got.structured_content["reason"] in words(got)
 
 
 @pytest.mark.parametrize("mode", MODES)
