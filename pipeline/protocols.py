@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,8 +24,9 @@ from pipeline.contracts import (
     StoreQuery,
     Vectors,
 )
-from pipeline.contracts.graph import GraphAudit, GraphKind, GraphRecord
 from pipeline.contracts.sources import Json, ScanEvent, SourceCheck
+from pipeline.records import GraphRecords as GraphRecords
+from pipeline.records import HoldsGraph as HoldsGraph
 
 
 class Surroundings(Protocol):
@@ -280,6 +281,13 @@ class Store(DocumentText, Protocol):
         """Candidates of the lexical and the semantic side, united, with both scores; best first, ties by (key, ordinal)."""
         ...
 
+    def chunks(self, collection: str, places: Sequence[tuple[str, int]], limits: StoreQuery) -> list[Hit]:
+        """The chunks at (document id, ordinal) of visible versions, in that order, without scores.
+
+        What is not there, or not let through by the filters and `as_of` of `limits`, is left out.
+        """
+        ...
+
     def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """(number of chunks, chunks holding each term) over `Chunk.words` and `Chunk.grams`; for idf and pruning."""
         ...
@@ -317,69 +325,6 @@ class Store(DocumentText, Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class GraphRecords(Protocol):
-    """The graph of a collection, beside its documents and dropped with them. A collection without a graph reads as an empty one.
-
-    Reads by id see every write that has returned; the others see it, too, as long as no other process writes the same record meanwhile.
-    Raises Unavailable(dependency=True) when the backend is away, Conflict for a write in a store opened for reading.
-    """
-
-    def put(self, collection: str, records: Iterable[GraphRecord]) -> None:
-        """Write records, each by itself: the highest version wins, repeating changes nothing. Raises NotFound for an unknown collection."""
-        ...
-
-    def swap(self, collection: str, swaps: Sequence[tuple[GraphRecord, int]]) -> list[bool]:
-        """Compare and set, each by itself: written where the stored version is the one given with it (0: none); the new one must exceed it."""
-        ...
-
-    def get(self, collection: str, kind: GraphKind, ids: Sequence[str]) -> dict[str, GraphRecord]:
-        """Those that are there; `words` and `holds` are not read back."""
-        ...
-
-    def scan(self, collection: str, kind: GraphKind, *, group: str = "", after: str = "") -> Iterator[GraphRecord]:
-        """All of a kind, or of a group of it, in the order of ids, however many; what is written meanwhile may come in either state.
-
-        Args:
-            after: begin behind this id.
-        """
-        ...
-
-    def holding(self, collection: str, kind: GraphKind, ids: Sequence[str]) -> Iterator[GraphRecord]:
-        """Each record of a kind that holds at least one of the ids, once, in no order; a few that hold none may be among them."""
-        ...
-
-    def find(self, collection: str, kind: GraphKind, terms: Sequence[str], k: int) -> list[tuple[str, float]]:
-        """(id, BM25 of its words) of the best k, best first."""
-        ...
-
-    def remove(self, collection: str, kind: GraphKind, ids: Sequence[str]) -> None:
-        """Delete without a trace: for what no late writer can bring back, or what does no harm when it does."""
-        ...
-
-    def withdraw(self, collection: str, kind: GraphKind, fence: Mapping[str, int]) -> None:
-        """Delete what stands in no version above its fence, and take none up to it from now on, whether it was there or not."""
-        ...
-
-    def purge(self, collection: str, kind: GraphKind, before: int) -> int:
-        """Forget the fences of lower versions; returns how many."""
-        ...
-
-    def count(self, collection: str, kind: GraphKind) -> int: ...
-
-    def audit(self, collection: str) -> GraphAudit:
-        """Count and hash the elements that are really there."""
-        ...
-
-
-@runtime_checkable
-class HoldsGraph(Protocol):
-    """A store that keeps graphs, too."""
-
-    def graph(self) -> GraphRecords:
-        """Of all its collections; as safe to share as the store, and closed with it."""
-        ...
 
 
 class Reranker(Protocol):

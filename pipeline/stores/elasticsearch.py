@@ -136,6 +136,15 @@ class ElasticsearchStore:
             for rank, candidate in enumerate(found)
         ]
 
+    def chunks(self, collection: str, places: Sequence[tuple[str, int]], limits: StoreQuery) -> list[Hit]:
+        """The chunks at (document id, ordinal), in that order; what is not there, or not let through, is left out."""
+        name = mapping.check_name(collection)
+        if not places:
+            return []
+        conditions = queries.conditions.clauses(limits.filters, limits.as_of)
+        found = queries.at_places(self._client, name, places, conditions, lambda ids: rows.heads(self._client, name, ids))
+        return [rows.hit(one, collection=name, scores={}, highlight="", dimension=None) for one in found]
+
     def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """(number of chunks, chunks holding each term) over words and grams.
 

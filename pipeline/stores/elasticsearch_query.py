@@ -19,6 +19,8 @@ MAX_WINDOW = 10_000
 """Most candidates of one request, and of kNN: Elasticsearch's own default limit."""
 MAX_TERMS = 1000
 """Most terms of a question that are asked for; Elasticsearch refuses more than 1,024 clauses."""
+PLACES = 200
+"""Chunks that are asked for by their places in one request."""
 OVERSAMPLE = 2.0
 """kNN on int8 finds this many times k, and the exact vectors decide: without it a cosine is off by up to 0.05."""
 ROUNDS = 4
@@ -129,6 +131,24 @@ def candidates(client: Client, index: str, wanted: Plan, heads: Heads) -> list[C
             break
         size = min(MAX_WINDOW, max(size + 2 * hidden, k + 10))
     return _united(client, index, wanted, [side[:k] for side in sides])
+
+
+def at_places(client: Client, index: str, places: Sequence[tuple[str, int]], filters: list[Json], heads: Heads) -> list[SearchHit]:
+    """Visible rows at (document id, ordinal) that the filters let through, in that order."""
+    rows: dict[tuple[str, int], SearchHit] = {}
+    distinct = list(dict.fromkeys(places))
+    shown = heads(sorted({document_id for document_id, _ in distinct}))
+    for start in range(0, len(distinct), PLACES):
+        page = distinct[start : start + PLACES]
+        either: list[Json] = [{"bool": {"filter": [{"term": {"document_id": one}}, {"term": {"ordinal": at}}]}} for one, at in page]
+        query: Json = {"bool": {"should": either, "minimum_should_match": 1, "filter": filters}}
+        # a document may have rows of several versions while it is being written
+        answer = client.search(f"/{index}/_search", {"size": 4 * len(page), "_source": list(HIT_FIELDS), "query": query})
+        for found in answer["hits"]["hits"]:
+            source = found["_source"]
+            if _visible(found, shown):
+                rows[cast("str", source["document_id"]), cast("int", source["ordinal"])] = found
+    return [rows[place] for place in places if place in rows]
 
 
 def _ask(client: Client, index: str, wanted: Plan, size: int) -> list[list[SearchHit]]:

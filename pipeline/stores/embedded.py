@@ -135,6 +135,14 @@ class EmbeddedStore:
             places = shown.places({one.chunk for side in sides.values() for one in side})
             return [shown.hit(one, rank) for rank, one in enumerate(searching.ordered(sides, query.k, places))]
 
+    def chunks(self, collection: str, places: Sequence[tuple[str, int]], limits: StoreQuery) -> list[Hit]:
+        """The chunks at (document id, ordinal), in that order; what is not there, or not let through, is left out."""
+        with self._reading(collection) as (connection, state):
+            found = searching.at_places(connection, limits, places)
+            shown = reading.Shown(connection, collection, limits, state.dimension)
+            shown.places(found)
+            return [shown.hit(searching.Candidate(chunk, {}), limits.k) for chunk in found]
+
     def frequencies(self, collection: str, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """(number of chunks, chunks holding each term) over words and grams; remembered until the collection changes."""
         known = self._remembered(collection)

@@ -91,6 +91,24 @@ def candidates(connection: Sql, query: StoreQuery, terms: Sequence[Term], matrix
     return found
 
 
+def at_places(connection: Sql, query: StoreQuery, places: Sequence[tuple[str, int]]) -> list[int]:
+    """Ids of the chunks at (document id, ordinal) that the query's filters let through, in that order."""
+    found: list[int] = []
+    documents: dict[str, tuple[int, int]] = {}
+    for document_id, ordinal in places:
+        if document_id not in documents:
+            row = connection.execute("SELECT id, chunks FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+            documents[document_id] = cast("tuple[int, int]", row) if row else (0, 0)
+        first, count = documents[document_id]
+        if 0 <= ordinal < count:
+            found.append(first + ordinal)
+    if not found:
+        return []
+    ids = np.array(sorted(set(found)), dtype=np.int64)
+    passed = set(ids[_allowed(connection, query)(ids)].tolist())
+    return [chunk for chunk in found if chunk in passed]
+
+
 def expression(words: Iterable[str], grams: Iterable[str]) -> str:
     """An FTS5 query for any of the terms, each in its own column; quoted, so that no term is read as syntax."""
     parts = [f"{{{column}}} : ({' OR '.join(map(quoted, terms))})" for column, terms in (("words", list(words)), ("grams", list(grams))) if terms]
