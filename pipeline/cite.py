@@ -61,17 +61,32 @@ class _Piece:
     """Speaks to the model: see `injection`. It supports nothing."""
 
 
+class _Passages(dict[int, list[_Piece]]):
+    """Marker → the passage's pieces, made when they are first asked for: most passages are never cited."""
+
+    def __init__(self, evidence: Sequence[Evidence]) -> None:
+        super().__init__()
+        self.sent = {passage.marker: passage for passage in evidence}
+
+    def __missing__(self, marker: int) -> list[_Piece]:
+        made = self[marker] = _pieces(self.sent[marker])
+        return made
+
+    def every(self) -> list[tuple[int, list[_Piece]]]:
+        return [(marker, self[marker]) for marker in self.sent]
+
+
 def cite(answer: str, evidence: Sequence[Evidence]) -> Cited:
     """Resolve the markers of an answer, or add some when none leads to a passage."""
-    passages = {passage.marker: _pieces(passage) for passage in evidence}
+    passages = _Passages(evidence)
     markers = marks.find(answer)
-    dropped = tuple(dict.fromkeys(number for marker in markers for number in marker.numbers if number not in passages))
+    dropped = tuple(dict.fromkeys(number for marker in markers for number in marker.numbers if number not in passages.sent))
     inserted = 0
-    if not any(number in passages for marker in markers for number in marker.numbers):
+    if not any(number in passages.sent for marker in markers for number in marker.numbers):
         answer, inserted = _insert(answer, passages, _ranks(evidence))
         markers = marks.find(answer)
     sentences = marks.sentences(answer, markers)
-    citations, supported = _resolved(answer, markers, sentences, passages, {passage.marker: passage for passage in evidence})
+    citations, supported = _resolved(answer, markers, sentences, passages)
     strays = grounds.strays(answer, evidence)
     bare = [
         span for span in sentences if _terms(_plain(answer, span)) and (span not in supported or (supported[span] and grounds.within(span, strays)))
@@ -93,7 +108,7 @@ def verbatim(citation: Citation, passage: Evidence) -> bool:
 
 
 def _resolved(
-    answer: str, markers: Sequence[Marker], sentences: Sequence[Span], passages: Mapping[int, Sequence[_Piece]], by_number: Mapping[int, Evidence]
+    answer: str, markers: Sequence[Marker], sentences: Sequence[Span], passages: _Passages
 ) -> tuple[tuple[Citation, ...], dict[Span, bool]]:
     """Citations in order; and the supported sentences, each with whether its words could be compared with the passage's."""
     citations: dict[tuple[int, Span], Citation] = {}
@@ -101,13 +116,13 @@ def _resolved(
     behind = 0
     for marker in markers:
         run, behind = _trimmed(answer, behind, marker.start), marker.end
-        for number in filter(by_number.__contains__, marker.numbers):
-            whole = _verbatim(answer[run[0] : run[1]], by_number[number])
+        for number in filter(passages.sent.__contains__, marker.numbers):
+            whole = _verbatim(answer[run[0] : run[1]], passages.sent[number])
             span = run if whole else _supported(answer, sentences, marker)
             if (number, span) in citations:
                 continue
-            citation, share, comparable = _citation(answer, span, by_number[number], whole or passages[number])
-            if not verbatim(citation, by_number[number]):
+            citation, share, comparable = _citation(answer, span, passages.sent[number], whole or passages[number])
+            if not verbatim(citation, passages.sent[number]):
                 continue
             citations[number, span] = citation
             if share >= SUPPORTS:
@@ -232,9 +247,9 @@ def _rank(scores: Mapping[str, float]) -> float:
     return next((scores[name] for name in RANKS if scores.get(name, 0.0) > 0.0), 0.0)
 
 
-def _insert(answer: str, passages: Mapping[int, Sequence[_Piece]], ranks: Mapping[int, float]) -> tuple[str, int]:
+def _insert(answer: str, passages: _Passages, ranks: Mapping[int, float]) -> tuple[str, int]:
     """Put markers behind the sentences that a passage supports; of several that do, the best by similarity × graph rank."""
-    held = {number: [piece.terms for piece in pieces if not piece.orders] for number, pieces in passages.items()}
+    held = {number: [piece.terms for piece in pieces if not piece.orders] for number, pieces in passages.every()}
     code = code_spans(answer)
     added: list[tuple[int, str]] = []
     for start, end in marks.sentences(answer, marks.find(answer)):
