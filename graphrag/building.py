@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
-from graphrag import editions, fold, leases
+from graphrag import editions, fold, leases, snapshot
 from graphrag.contracts import Contribution
 from graphrag.editions import Head, Mark
 from graphrag.leases import Lease
-from graphrag.records import Part, dump_entity, dump_relation, entity_id, load_part, relation_id
+from graphrag.records import dump_entity, dump_relation, entity_id, load_part, relation_id
 from pipeline.contracts.graph import GraphAudit, GraphKind, GraphRecord
 from pipeline.errors import Unavailable
 from pipeline.protocols import GraphRecords
@@ -28,7 +28,7 @@ MOST_DIRTY = 200_000
 MOST_STATEMENTS = 400_000
 """Held in memory at once, roughly: what is dirty is folded in as many slices as that needs."""
 PAGE = 500
-"""Parts whose heads are read together."""
+"""Parts read together."""
 YOUNG = 1024
 """Marks up to which a fold that may wait does wait, or as many as there are other documents: a load folds each time its graph has doubled."""
 PATIENT_S = 30.0
@@ -107,6 +107,10 @@ class Graph:
             waited = 0.0
             folded += self._round(lease)
         return folded
+
+    def refresh(self, *, force: bool = False) -> bool:
+        """See `snapshot.refresh`."""
+        return snapshot.refresh(self._records, self._collection, force=force)
 
     def digest(self) -> GraphAudit:
         """Of the elements that are there, folded or not."""
@@ -202,24 +206,10 @@ class Graph:
         dirty.update(entities)
         return dirty, list(entities.values())
 
-    def _parts(self, reach: Sequence[str] | None) -> Iterator[Part]:
-        """Parts of live editions: all, or those that hold one of the entities."""
-        if reach is None:
-            found = self._records.scan(self._collection, GraphKind.PART)
-        else:
-            found = self._records.holding(self._collection, GraphKind.PART, reach)
-        while page := list(islice(found, PAGE)):
-            known = editions.heads(self._records, self._collection, list({editions.part_of(one.id)[0] for one in page}))
-            for record in page:
-                document_id, number, digest = editions.part_of(record.id)
-                head = known.get(document_id)
-                if head is not None and (head.edition.number, head.edition.digest) == (number, digest):
-                    yield load_part(record.body)
-
     def _statements(self, reach: Sequence[str] | None, wanted: Container[fold.Name]) -> fold.Statements:
         """All that live contributions say of the wanted elements."""
         gathered = fold.Statements()
-        for part in self._parts(reach):
+        for part in editions.live(self._records, self._collection, reach):
             gathered.take(part, wanted)
         return gathered
 

@@ -9,17 +9,20 @@ head has passed can be deleted at any time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 from graphrag.contracts import Contribution
-from graphrag.records import FORMAT, dump_parts, load_part, squeeze
+from graphrag.records import FORMAT, Part, dump_parts, load_part, squeeze
 from pipeline import wire
 from pipeline.contracts.graph import GraphKind, GraphRecord
 from pipeline.errors import BrokenContract, Unavailable
 from pipeline.protocols import GraphRecords
 
+PAGE = 500
+"""Parts whose heads are read together."""
 CONTESTS = 20
 """Attempts at a head that others change meanwhile."""
 
@@ -106,6 +109,18 @@ def remove(records: GraphRecords, collection: str, fence: Mapping[str, int], *, 
 def heads(records: GraphRecords, collection: str, document_ids: Sequence[str]) -> dict[str, Head]:
     """Those of the documents that the graph knows, removed ones with them."""
     return {one: load_head(record) for one, record in records.get(collection, GraphKind.HEAD, document_ids).items()}
+
+
+def live(records: GraphRecords, collection: str, reach: Sequence[str] | None = None) -> Iterator[Part]:
+    """Parts of live editions, one at a time: all, or those that hold one of the entities. What is added meanwhile may or may not be among them."""
+    found = records.scan(collection, GraphKind.PART) if reach is None else records.holding(collection, GraphKind.PART, reach)
+    while page := list(islice(found, PAGE)):
+        known = heads(records, collection, list({part_of(one.id)[0] for one in page}))
+        for record in page:
+            document_id, number, digest = part_of(record.id)
+            head = known.get(document_id)
+            if head is not None and (head.edition.number, head.edition.digest) == (number, digest):
+                yield load_part(record.body)
 
 
 def load_head(record: GraphRecord) -> Head:

@@ -160,6 +160,11 @@ def moment(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
+def microseconds(at: datetime | None) -> int | None:
+    """A time as it is stored."""
+    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
+
+
 @functools.lru_cache(maxsize=REMEMBERED)
 def _entity_id(key: str) -> str:
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"entity").hexdigest()
@@ -174,10 +179,14 @@ def _relation_id(source: str, target: str) -> str:
 
 def _dump_part(contribution: Contribution, first: int, said: Sequence[tuple[list[Mention], list[Link]]]) -> bytes:
     chunks = contribution.chunks[first : first + len(said)]
-    raw = [(one.chunk_id, one.ordinal, one.start, one.end, _microseconds(one.valid_from)) for one in chunks]
+    raw = [(one.chunk_id, one.ordinal, one.start, one.end, microseconds(one.valid_from)) for one in chunks]
     mentions = [(m.key, m.name, m.type, m.chunk - first, m.start, m.end, m.count, m.description) for ours, _ in said for m in ours]
     links = [(one.source, one.target, one.chunk - first, *_rest(one)) for _, ours in said for one in ours]
-    return wire.pack((FORMAT, contribution.document_id, raw, mentions, links))
+    try:
+        return wire.pack((FORMAT, contribution.document_id, raw, mentions, links))
+    except UnicodeEncodeError as error:
+        name = contribution.document_id
+        raise BrokenContract(f"document {name} gives the graph a name that cannot be written as UTF-8", document=name) from error
 
 
 def _rest(link: Link) -> tuple[int, int, float, str, tuple[str, ...]]:
@@ -191,7 +200,7 @@ def _dump_sources(sources: Sequence[Source]) -> list[_RawSource]:
 def _dump_source(document: _Id, chunk: _Id, one: Source) -> _RawSource:
     length = one.end - one.start
     if one.description or one.valid_from is not None:
-        return document, chunk, one.start, length, one.description, _microseconds(one.valid_from)
+        return document, chunk, one.start, length, one.description, microseconds(one.valid_from)
     if isinstance(document, bytes) and isinstance(chunk, bytes):
         return document + chunk, one.start, length
     return document, chunk, one.start, length
@@ -222,10 +231,6 @@ def _short(one: str) -> _Id:
 
 def _long(one: _Id) -> str:
     return one.hex() if isinstance(one, bytes) else one
-
-
-def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _check(written: int) -> None:
