@@ -142,7 +142,7 @@ def _ask(library: Library, given: AskIn, gone: Event) -> results.Answered:
                 return results.answered(piece)
             if gone.is_set():
                 break
-    raise Cancelled("nobody waits for the answer any more")
+    raise Cancelled("the answer was given up before it was whole", hint="Ask again.")
 
 
 def _read(library: Library, given: ReadIn, _gone: Event) -> results.Source:
