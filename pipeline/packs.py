@@ -57,6 +57,15 @@ def dump_pack(pack: EvidencePack) -> bytes:
     return _dump(replace(pack, hits=tuple(map(_bare, pack.hits)), evidence=tuple(replace(e, hit=_bare(e.hit)) for e in pack.evidence)))
 
 
+def digest(pack: EvidencePack) -> str:
+    """Hash of question and evidence: equal for packs that a reader cannot tell apart, whenever and how fast they were gathered.
+
+    64 hexadecimal digits; stays the same over processes, machines and a round trip through JSON.
+    """
+    data = orjson.dumps(orjson.loads(dump_pack(replace(pack, steps=(), usage={}))), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(data).hexdigest()
+
+
 def load_pack(data: bytes) -> EvidencePack:
     """Raises BrokenContract when the bytes are no pack of this format."""
     return _load(data, _pack, "evidence pack")

@@ -57,6 +57,25 @@ def test_one_pack_can_be_given_to_several_readers(place: Target) -> None:
     assert read(pack, Reader("Nobody knows.")).citations == ()
 
 
+def test_a_packs_hash_is_that_of_its_evidence_not_of_when_it_was_gathered(place: Target) -> None:
+    pack = gather(ASKED, [place])
+    again = packs.load_pack(packs.dump_pack(gather(ASKED, [place])))
+    assert pack.steps != again.steps and packs.digest(pack) == packs.digest(again) and len(packs.digest(pack)) == 64
+    assert packs.digest(replace(pack, evidence=pack.evidence[:1])) != packs.digest(pack)
+    assert packs.digest(gather(replace(ASKED, k=1), [place])) != packs.digest(pack)
+
+
+def test_a_pack_from_json_is_read_by_several_readers_each_with_its_own_words_and_the_same_evidence(place: Target) -> None:
+    pack = gather(ASKED, [place])
+    kept, before = packs.dump_pack(pack), packs.digest(pack)
+    readers = [Reader(SAYS), Reader("Tickets cost 1,200 yuan [1].", name="reader:b"), Reader("NO_ANSWER nothing said.", name="reader:c")]
+    answers = [read(packs.load_pack(kept), reader) for reader in readers]
+    assert [answer.text for answer in answers] == [SAYS, "Tickets cost 1,200 yuan [1].", "nothing said."]
+    assert len({reader.prompts[0][-1] for reader in readers}) == 1, "all were sent the same"  # type: ignore[misc]
+    assert all(answer.evidence == pack.evidence for answer in answers) and packs.digest(pack) == before
+    assert len(place.store.queries) == 1  # type: ignore[attr-defined]
+
+
 def test_packs_and_answers_survive_json_with_filters_times_and_history(place: Target) -> None:
     question = replace(
         ASKED,
