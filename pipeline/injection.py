@@ -13,9 +13,11 @@ from pipeline.contracts import Span
 from pipeline.prompt import OPENING, REFUSES, SMUGGLED
 
 TRIGGER = re.compile(
-    "ignore|disregard|forget|override|bypass|new |updated |hidden |secret |system |you are |from now on|act as |pretend |reply|respond|answer|output|print"
-    '|say|write|return|emit|append|reveal|repeat|show|leak|call |invoke |use |run |execute |"tool|"function_call|assistant|ai|language model|chatbot|llm'
-    "|忽略|无视|忘记|不要理会|推翻|你现在是|从现在|你不再是|请扮演|假装你|系统提示|新的指令|最高指令|只|仅|必须|直接|请|调用|执行|使用|泄露|透露|复述|输出"
+    "ignore|disregard|forget|override|bypass|new |updated |hidden |secret |system |you are |from now on|act as |pretend |reply|respond"
+    "|answer|output|print|say|write|return|emit|append|reveal|repeat|show|leak|call |invoke |use |run |execute "
+    '|"tool|"function_call|assistant|ai|language model|chatbot|llm'
+    "|忽略|无视|忘记|不要理会|推翻|你现在是|从现在|你不再是|请扮演|假装你|系统提示|新的指令|最高指令"
+    "|只|仅|必须|直接|请|调用|执行|使用|泄露|透露|复述|输出"
 )
 """Where an order may begin. Literals only, for it walks over every passage: `COMMAND` is tried where it matches, and only there."""
 COMMAND = re.compile(
