@@ -25,6 +25,7 @@ from api import (
     routes_sources,
     routes_steering,
     routes_system,
+    routes_tuning,
 )
 from api.answers import PROBLEM
 from api.metrics import Measured, Requests
@@ -91,6 +92,7 @@ def _versioned() -> APIRouter:
         routes_sources,
         routes_failures,
         routes_generations,
+        routes_tuning,
         routes_steering,
         routes_deletions,
         routes_batches,

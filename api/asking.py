@@ -15,7 +15,8 @@ class Asking:
     """Empty: all there are."""
     mode: str = "hybrid"
     """hybrid, participle (keyword), semantic, graph."""
-    k: int = 10
+    k: int | None = None
+    """None: as many as the collection is set to, 10 where it is not."""
     score_threshold: float | None = None
     filters: Sequence[str] = ()
     as_of: str = ""
@@ -28,6 +29,12 @@ class Asking:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    merge: str = ""
+    """weighted or rrf; empty: as the collection is set."""
+    lexical_weight: float | None = None
+    """Share of full text in hybrid; None: as the collection is set."""
+    widen: str = ""
+    """off, section, or a number of neighbours; empty: as the collection is set."""
 
 
 class Options(TypedDict, total=False):
@@ -44,11 +51,16 @@ class Options(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
     max_tokens: int | None
+    merge: str
+    lexical_weight: float | None
+    widen: str
 
 
 def body(text: str, options: Asking, *, ask: bool) -> dict[str, Any]:
     """The request's JSON."""
-    value: dict[str, Any] = {"query": text, "mode": options.mode, "k": options.k}
+    value: dict[str, Any] = {"query": text, "mode": options.mode}
+    named = {"k": options.k, "merge": options.merge or None, "lexical_weight": options.lexical_weight, "widen": options.widen or None}
+    value |= {name: item for name, item in named.items() if item is not None}
     if options.trace is not None:
         value["trace"] = options.trace
     if options.collections:

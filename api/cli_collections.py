@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from api import cli_generations, cli_steering
+from api.cli_tuning import NAMES, changed, told, tuning_options
 from api.results import Deleted
 from api.terminal import (
     clean,
@@ -54,16 +55,34 @@ def list_collections(limit: int, after: str, as_json: bool) -> None:
 @click.option("--chunker", default="", metavar="SPEC", help="E.g. sections or windows:256/32.")
 @click.option("--embedder", default="", metavar="SPEC", help="E.g. local or openai:MODEL.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Chunker option: chunk_token_num, delimiter. Repeatable.")
+@tuning_options
 @json_option
-def create(name: str, chunker: str, embedder: str, options: Sequence[str], as_json: bool) -> None:
+def create(name: str, chunker: str, embedder: str, options: Sequence[str], as_json: bool, **tuning: object) -> None:
     """A new collection; what is left out is taken from the settings."""
     given = pairs(options, "--option")
     with system() as opened:
         view = opened.create_collection(name, chunker=chunker, embedder=embedder, options=given)
+        changes = changed(tuning)
+        view = opened.tune_collection(name, changes) if changes else view
     if as_json:
         print_json(view)
     else:
         click.echo(f"{view.name}: chunker {view.chunker}, embedder {view.embedder}")
+
+
+@collections.command("update", epilog="Example: dujiang collections update handbook --top-k 6 --merge rrf --widen 1 --unset score_threshold")
+@click.argument("name")
+@tuning_options
+@click.option("--unset", multiple=True, type=click.Choice(NAMES), metavar="SETTING", help="Back to the default. Repeatable.")
+@json_option
+def update(name: str, unset: Sequence[str], as_json: bool, **tuning: object) -> None:
+    """Change how a collection is searched. What comes with a question wins over these settings."""
+    changes = changed(tuning) | dict.fromkeys(unset)
+    if not changes:
+        raise click.UsageError("nothing to change: give at least one setting")
+    with system() as opened:
+        view = opened.tune_collection(name, changes)
+    print_json(view) if as_json else facts(told(view))
 
 
 @collections.command("show", epilog="Example: dujiang collections show handbook")
@@ -77,7 +96,7 @@ def show(name: str, as_json: bool) -> None:
         print_json(asdict(view) | {"generations": list(builds)})
         return
     names = ("name", "documents", "chunks", "chunker", "embedder", "dimension", "store_url", "generation", "revision", "created_at")
-    facts([(item, getattr(view, item)) for item in names])
+    facts([*((item, getattr(view, item)) for item in names), *told(view)])
     if len(builds) > 1:
         click.echo()
         cli_generations.listed(builds)

@@ -42,8 +42,11 @@ def reindex(name: str, embedder: str, chunker: str, options: Sequence[str], acce
                 return opened.accept_generation(name)
             return opened.reindex(name, embedder=embedder, chunker=chunker, options=given)
 
+        calibrated = opened.collection(name).calibration is not None
         run, idle = _done(opened, begin, wait)
     _told(run, idle, as_json)
+    if calibrated:
+        note("the calibrated refusal threshold stays with the old generation: calibrate the new one with `dujiang eval calibrate`")
 
 
 @click.command(epilog="Example: dujiang collections rollback handbook")

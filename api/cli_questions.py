@@ -24,8 +24,11 @@ def _question_options(function: F) -> F:
         (
             collections_option,
             click.option("--mode", type=click.Choice(MODES), default="hybrid", show_default=True, help="keyword is an alias of participle."),
-            click.option("-k", "k", type=click.IntRange(1, 1000), default=10, show_default=True, help="Most chunks."),
+            click.option("-k", "k", type=click.IntRange(1, 1000), help="Most chunks.  [as the collection is set, else 10]"),
             click.option("--score-threshold", type=click.FloatRange(0, 1), help="Least score."),
+            click.option("--merge", type=click.Choice(["weighted", "rrf"]), default=None, help="Of full text and vectors."),
+            click.option("--lexical-weight", type=click.FloatRange(0, 1), help="Share of full text in hybrid."),
+            click.option("--widen", default="", metavar="HOW", help="Show hits with 1 to 8 chunks before and after, or their section; off."),
             click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="On metadata, e.g. 'year>=2020'. Repeatable."),
             click.option("--as-of", default="", metavar="TIME", help="Only what was valid then, e.g. 2024-05-01T00:00+08:00."),
             click.option("--trace", is_flag=True, help="Show each step."),
@@ -87,6 +90,7 @@ def ask(text: str, as_json: bool, stream: bool, **given: Any) -> None:
 def _asking(given: dict[str, Any]) -> Asking:
     from api.asking import Asking
 
+    given["merge"] = given["merge"] or ""
     return Asking(**given)
 
 

@@ -15,6 +15,7 @@ from api.system import Ingestion, System
 if TYPE_CHECKING:
     from pipeline.settings import Settings
     from workers.dispatch import Platform
+    from workers.tuning_views import CalibrationView
     from workers.views import AuditView, CollectionView, GenerationView, Page, RunView, StatusView
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -105,6 +106,20 @@ class Dujiang:
     def collections(self, *, limit: int = 100, after: str = "") -> Page[CollectionView]:
         """The collections there are, by name."""
         return self._system.collections(limit=limit, after=after)
+
+    def tune(self, collection: str, **changes: object) -> CollectionView:
+        """Change how a collection is searched: top_k, score_threshold, merge, lexical_weight, widen; None takes a setting back."""
+        return self._system.tune_collection(collection, changes)
+
+    def calibrate(self, collection: str, questions: Iterable[tuple[str, bool]], *, cap: float = 0.05, dry_run: bool = False) -> CalibrationView:
+        """Take the refusal threshold from pairs (question, whether the documents answer it).
+
+        Of all thresholds that refuse at most `cap` of the answerable ones, the one that tells both kinds apart best. It holds for the
+        generation that answers now.
+        """
+        from pipeline.calibrate import Labelled
+
+        return self._system.calibrate(collection, [Labelled(*one) for one in questions], cap=cap, dry_run=dry_run)
 
     def reindex(
         self,

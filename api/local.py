@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from api.sourcing import SourceVerbs
+    from pipeline.calibrate import Labelled
     from pipeline.contracts import Question
     from workers.dispatch import Platform
+    from workers.tuning_views import CalibrationView
 
 TENANT = "default"
 Model = TypeVar("Model", bound="BaseModel")
@@ -80,6 +82,13 @@ class Local:
 
     def collection(self, name: str) -> CollectionView:
         return self.platform.collection(name, tenant=TENANT)
+
+    def tune_collection(self, name: str, changes: Mapping[str, object]) -> CollectionView:
+        self.platform.tunings.tune(name, changes, tenant=TENANT)
+        return self.platform.collection(name, tenant=TENANT)
+
+    def calibrate(self, collection: str, questions: Sequence[Labelled], *, cap: float, dry_run: bool) -> CalibrationView:
+        return self.platform.tunings.calibrate(collection, questions, cap=cap, dry_run=dry_run, tenant=TENANT)
 
     def delete_collection(self, name: str) -> Deleted:
         return deleted(name, self.platform.deleting.collection(name, tenant=TENANT))

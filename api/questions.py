@@ -60,10 +60,13 @@ def question_of(body: QuestionIn, collections: Sequence[str], tenant: str) -> Qu
         collections=tuple(dict.fromkeys(collections)),
         tenant=tenant,
         mode=mode_of(body.mode),
-        k=body.k,
+        k=body.k or 0,
         score_threshold=body.score_threshold,
         filters=filters_of(body.filters),
         as_of=body.as_of,
+        merge=body.merge or "",
+        lexical_weight=body.lexical_weight,
+        widen=body.widen,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -14,6 +15,7 @@ from api.results import Deleted, Outstanding, decode
 from api.system import Ingestion, Json
 from pipeline.errors import BadRequest, BrokenContract, Unavailable
 from workers.batch_views import BatchView
+from workers.tuning_views import CalibrationView
 from workers.views import (
     AuditView,
     CheckView,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     import httpx
 
     from api.sourcing import SourceVerbs
+    from pipeline.calibrate import Labelled
 
 T = TypeVar("T")
 
@@ -105,6 +108,13 @@ class Remote:
 
     def collection(self, name: str) -> CollectionView:
         return self._get(CollectionView, f"/collections/{_part(name)}")
+
+    def tune_collection(self, name: str, changes: Mapping[str, object]) -> CollectionView:
+        return decode(CollectionView, self.send("PATCH", f"/collections/{_part(name)}", json=dict(changes)))
+
+    def calibrate(self, collection: str, questions: Sequence[Labelled], *, cap: float, dry_run: bool) -> CalibrationView:
+        value = {"questions": [asdict(one) for one in questions], "cap": cap, "dry_run": dry_run}
+        return decode(CalibrationView, self.send("POST", f"/collections/{_part(collection)}/calibrate", json=value, timeout=None))
 
     def delete_collection(self, name: str) -> Deleted:
         return decode(Deleted, self.send("DELETE", f"/collections/{_part(name)}"))

@@ -71,6 +71,9 @@ def create_collection(request: Request, body: CollectionIn) -> Response:
     except NotFound:
         status = 201
     view = platform.create_collection(body.name, chunker=body.chunker, embedder=body.embedder, tenant=who.tenant, options=body.options)
+    if body.search is not None:
+        platform.tunings.tune(body.name, body.search.model_dump(exclude_unset=True), tenant=who.tenant)
+        view = platform.collection(body.name, tenant=who.tenant)
     return answer(view, status=status, headers={"Location": link(request, f"/collections/{view.name}")})
 
 

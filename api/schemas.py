@@ -19,6 +19,31 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+class TuningIn(Strict):
+    """A collection's own search settings. What is left out stays; null takes a setting back."""
+
+    top_k: int | None = Field(None, ge=1, le=1000)
+    score_threshold: float | None = Field(None, ge=0, le=1)
+    merge: Literal["weighted", "rrf"] | None = None
+    lexical_weight: float | None = Field(None, ge=0, le=1)
+    widen: str | None = Field(None, description="off, section, or 1 to 8 chunks before and after.")
+
+
+class LabelledIn(Strict):
+    """A question, and whether the documents answer it."""
+
+    question: str = Field(min_length=1, max_length=8000)
+    answerable: bool
+
+
+class CalibrateIn(Strict):
+    """Labelled questions from which the refusal threshold is taken."""
+
+    questions: list[LabelledIn] = Field(min_length=2, max_length=5000)
+    cap: float = Field(0.05, ge=0, le=1, description="Most of the answerable ones that may be refused.")
+    dry_run: bool = Field(False, description="Only show what would be stored.")
+
+
 class CollectionIn(Strict):
     """A new collection. What is left out is taken from the server's settings."""
 
@@ -26,6 +51,7 @@ class CollectionIn(Strict):
     chunker: str = Field("", examples=["sections", "windows:256/32"])
     embedder: str = Field("", examples=["local", "openai:text-embedding-3-small"])
     options: dict[str, str] = Field(default_factory=dict, description="Chunker options, e.g. chunk_token_num and delimiter.")
+    search: TuningIn | None = Field(None, description="Search settings.")
 
 
 class DocumentIn(Strict):
@@ -83,7 +109,12 @@ class QuestionIn(Strict):
         default_factory=list, validation_alias=AliasChoices("collections", "collection"), description="All that the key may read when left out."
     )
     mode: Literal["hybrid", "participle", "keyword", "semantic", "graph"] = "hybrid"
-    k: int = Field(10, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"))
+    k: int | None = Field(None, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"), description="As the collections are set, else 10.")
+    merge: Literal["weighted", "rrf"] | None = Field(None, description="How full text and vectors are merged in hybrid; as the collections are set.")
+    lexical_weight: float | None = Field(None, ge=0, le=1, description="Share of full text in hybrid; as each collection is set.")
+    widen: str = Field(
+        "", description="Show hits with their surroundings: off, section, or 1 to 8 chunks before and after.", examples=["1", "section"]
+    )
     score_threshold: float | None = Field(None, ge=0, le=1)
     filters: list[FilterIn | str] | dict[str, Value | list[Value]] = Field(
         default_factory=list[FilterIn | str], examples=[["year>=2020"]], description="All must hold; an object of names and values means equality."

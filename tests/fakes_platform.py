@@ -298,7 +298,7 @@ class FakePlatform:
                         metadata=view.metadata, collection=view.collection,
                     )
                 )  # fmt: skip
-        return tuple(sorted(found, key=lambda hit: -hit.score)[: question.k])
+        return tuple(sorted(found, key=lambda hit: -hit.score)[: question.k or 10])
 
     def search(self, question: Question) -> SearchResult:
         return SearchResult(question.text, question.mode, self._hits(question), (Step("retrieve", 0.01, {"k": question.k}),))

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline import answer, grounding, pricing, retrieve
-from pipeline.contracts import Answer, Question, SearchResult
+from pipeline.contracts import Answer, EvidencePack, Question, SearchResult
 from pipeline.identity import index_name
+from pipeline.protocols import LLM
 from pipeline.retrieve import Target
 from workers import costs
 from workers.collecting import check_store
 from workers.ledger import catalog
 from workers.runtime import Runtime
+
+USUAL_HITS = 10
+
+
+def settled(question: Question, targets: Sequence[Target]) -> Question:
+    """With the number of hits that it leaves open (k of 0): the largest that its collections are set to."""
+    if question.k:
+        return question
+    return replace(question, k=max((target.tuning.top_k or USUAL_HITS for target in targets), default=USUAL_HITS))
 
 
 class Asking:
@@ -30,19 +40,22 @@ class Asking:
             row = catalog.find(self._runtime.db, question.tenant, name)
             check_store(self._runtime, row)
             store, embedder = self._runtime.reader_store, self._runtime.embedder(row)
-            found.append(Target(row.name, index_name(row.tenant, row.name, row.generation), row.revision, store, embedder))
+            calibrated = row.calibration.threshold if row.calibration else None
+            index = index_name(row.tenant, row.name, row.generation)
+            found.append(Target(row.name, index, row.revision, store, embedder, row.search, calibrated))
         return found
 
     def search(self, question: Question) -> SearchResult:
-        found = retrieve.search(question, self.targets(question), reranker=self._runtime.reranker)
+        targets = self.targets(question)
+        found = retrieve.search(settled(question, targets), targets, reranker=self._runtime.reranker)
         costs.note(self._runtime.spending, found)
         return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))
 
     def ask(self, question: Question) -> Answer:
-        runtime = self._runtime
+        runtime, targets = self._runtime, self.targets(question)
         found = answer.ask(
-            question,
-            self.targets(question),
+            settled(question, targets),
+            targets,
             runtime.llm,
             cache=runtime.cache,
             ttl_s=float(runtime.settings.cache_ttl),
@@ -51,11 +64,22 @@ class Asking:
         )
         return self._billed(found)
 
+    def gather(self, question: Question) -> EvidencePack:
+        """The evidence alone, for readers of one's own; `read` takes it, or what JSON made of it."""
+        targets = self.targets(question)
+        return answer.gather(settled(question, targets), targets, reranker=self._runtime.reranker, options=self._options)
+
+    def read(self, pack: EvidencePack, llm: LLM | None = None) -> Answer:
+        """An answer from a pack, by this reader or the configured one; nothing is searched and nothing cached."""
+        found = answer.read(pack, llm or self._runtime.llm, options=self._options)
+        costs.note(self._runtime.spending, found)
+        return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))
+
     def stream(self, question: Question) -> Iterator[str | Answer]:
-        runtime = self._runtime
+        runtime, targets = self._runtime, self.targets(question)
         pieces = answer.stream(
-            question,
-            self.targets(question),
+            settled(question, targets),
+            targets,
             runtime.llm,
             cache=runtime.cache,
             ttl_s=float(runtime.settings.cache_ttl),

@@ -36,6 +36,7 @@ from workers.views import (
 
 if TYPE_CHECKING:
     from workers.asking import Asking
+    from workers.calibrating import Tunings
     from workers.deleting import Deleting
     from workers.generations import Generations
     from workers.hints import Heard
@@ -76,6 +77,13 @@ class Platform:
 
         return self._collection_view(create(self.runtime, name, chunker=chunker, embedder=embedder, tenant=tenant, options=options))
 
+    @property
+    def tunings(self) -> Tunings:
+        """Search settings and calibration of collections."""
+        from workers.calibrating import Tunings
+
+        return Tunings(self.runtime)
+
     def collections(self, *, tenant: str = "default", limit: int = 100, after: str = "") -> Page[CollectionView]:
         """By name."""
         rows = [row for row in catalog.every(self.db, tenant) if row.name > after]
@@ -103,6 +111,8 @@ class Platform:
             documents,
             chunks,
             catalog.moment(row.created_at),
+            row.search,
+            row.calibration,
         )
 
     def _index(self, row: CollectionRow) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, case, func, insert, select, update
 
+from pipeline import tuning
 from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
@@ -102,6 +103,7 @@ def collection_row(row: Row[*tuple[Any, ...]]) -> CollectionRow:
     values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
     values["chunk_options"] = json.loads(values["chunk_options"])
     values["paused"] = bool(values["paused"])
+    values |= {"search": tuning.load(values["search"]), "calibrations": tuning.load_calibrations(values["calibrations"])}
     return CollectionRow(**values)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
-from pipeline import identity
+from pipeline import identity, tuning
 from pipeline.errors import NotFound
 from workers.ledger.engine import Database
 from workers.ledger.schema import artifact_refs, attempts, collections, documents, generations, retained, runs
@@ -109,6 +109,7 @@ def _collection(row: Any) -> CollectionRow:
     values: dict[str, Any] = {column.name: getattr(row, column.name) for column in collections.c}
     values["chunk_options"] = json.loads(values["chunk_options"])
     values["paused"] = bool(values["paused"])
+    values |= {"search": tuning.load(values["search"]), "calibrations": tuning.load_calibrations(values["calibrations"])}
     return CollectionRow(**values)
 
 

@@ -47,9 +47,12 @@ collections = Table(
     Column("created_at", Double, nullable=False),
     Column("status", String(16), nullable=False, default="live"),
     Column("paused", Integer, nullable=False, default=0),
+    Column("search", Text, nullable=False, default="{}"),
+    Column("calibrations", Text, nullable=False, default="{}"),
     UniqueConstraint("tenant", "name", "generation"),
 )
-"""`status` is "live" for the row that people mean by the name, "building" for the next generation while it is made."""
+"""`status` is "live" for the row that people mean by the name, "building" for the next generation while it is made. `search` and
+`calibrations` are written by `pipeline.tuning`; only the live row has any."""
 
 generations = Table(
     "generations",

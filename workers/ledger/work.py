@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.contracts import Lane, Scalar, Stage
+from pipeline.tuning import Calibration, Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class CollectionRow:
     created_at: float
     status: str = "live"
     paused: bool = False
+    search: Tuning = field(default_factory=Tuning)
+    calibrations: Mapping[int, Calibration] = field(default_factory=dict[int, Calibration])
+    """By generation."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """That of the generation that answers."""
+        return self.calibrations.get(self.generation)
 
 
 @dataclass(frozen=True, slots=True)

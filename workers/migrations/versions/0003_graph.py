@@ -1,5 +1,5 @@
 # pyright: basic
-"""Which version of a document stands in its collection's graph, and up to which revision a collection was looked through."""
+"""How a collection is searched and refuses. Which version of a document stands in its collection's graph, and up to which revision a collection was looked through."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ BigId: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer(), "sq
 
 
 def upgrade() -> None:
+    op.add_column("collections", sa.Column("search", sa.Text(), nullable=False, server_default="{}"))
+    op.add_column("collections", sa.Column("calibrations", sa.Text(), nullable=False, server_default="{}"))
     op.create_table(
         "graphs",
         sa.Column("collection_id", sa.String(length=32), nullable=False),
@@ -47,3 +49,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("graphed")
     op.drop_table("graphs")
+    op.drop_column("collections", "calibrations")
+    op.drop_column("collections", "search")
