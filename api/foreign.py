@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import orjson
+from fastapi import Depends
+from fastapi.security import HTTPBearer
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,11 +22,15 @@ from pipeline.errors import BadRequest, PipelineError
 
 Json = dict[str, Any]
 
+BEARER = Depends(HTTPBearer(auto_error=False))
+"""For the API page; who asks is settled before."""
+
 
 class ForeignRoute(GuardedRoute):
-    """As every route of ours, with `shape` for what failed."""
+    """As every route of ours, with `shape` for what failed, and `statuses` where the other product has another than ours."""
 
     shape: ClassVar[Callable[[Problem, PipelineError], Json]]
+    statuses: ClassVar[Mapping[int, int]] = MappingProxyType({})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
@@ -33,9 +40,15 @@ class ForeignRoute(GuardedRoute):
                 return await inner(request)
             except PipelineError as error:
                 told = problems.problem(error)
-                return Response(dumps(type(self).shape(told, error)), told.status, problems.headers(error), "application/json")
+                status = self.statuses.get(told.status, told.status)
+                return Response(dumps(type(self).shape(told, error)), status, problems.headers(error), "application/json")
 
         return handle
+
+
+def in_words(told: Problem) -> str:
+    """What failed and the cure, for protocols that have one field for both."""
+    return f"{told.detail}. {told.hint}" if told.hint else told.detail
 
 
 def body_json(request: Request) -> Json:

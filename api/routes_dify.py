@@ -1,24 +1,29 @@
-"""Dify's external knowledge: a collection is the knowledge id, a search is a retrieval."""
+"""Dify's external knowledge: a collection is the knowledge id, a search is a retrieval.
+
+A condition on metadata that no filter of ours can say is refused: one that was left out would give away more than was asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.encoding import dumps
-from api.foreign import ForeignRoute, Json, body_json, list_of, object_of, readable, text_of
+from api.foreign import BEARER, ForeignRoute, Json, body_json, in_words, list_of, object_of, readable, text_of
 from api.guard import platform_of, who_of
 from api.problems import Problem
 from pipeline.contracts import Filter, Hit, Op, Question, Scalar
 from pipeline.errors import BadRequest, Forbidden, NotFound, PipelineError, Unauthorised
 
 BAD_HEADER, REFUSED, NO_SUCH_KNOWLEDGE = 1001, 1002, 2001
-MOST = 100
+MOST, LONGEST = 100, 20_000
 OPERATORS: Mapping[str, tuple[Op, ...]] = {
     "is": (Op.EQ,),
     "is not": (Op.NE,),
@@ -34,6 +39,7 @@ OPERATORS: Mapping[str, tuple[Op, ...]] = {
 }
 """Dify's comparisons that a filter of ours is, too. `not in` becomes one NE for each value; the others are refused, not left out."""
 NUMERIC = frozenset({"=", "≠", ">", "<", "≥", "≤"})
+_DAY_OR_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
 
 
 def error_json(told: Problem, error: PipelineError) -> Json:
@@ -45,14 +51,14 @@ def error_json(told: Problem, error: PipelineError) -> Json:
         code = REFUSED
     elif isinstance(error, NotFound):
         code = NO_SUCH_KNOWLEDGE
-    return {"error_code": code, "error_msg": f"{told.detail}. {told.hint}".strip()}
+    return {"error_code": code, "error_msg": in_words(told)}
 
 
 class DifyRoute(ForeignRoute):
     shape: ClassVar[Callable[[Problem, PipelineError], Json]] = staticmethod(error_json)
 
 
-router = APIRouter(prefix="/dify", route_class=DifyRoute, tags=["dify"])
+router = APIRouter(prefix="/dify", route_class=DifyRoute, tags=["dify"], dependencies=[BEARER])
 
 
 @router.post(
@@ -63,6 +69,8 @@ router = APIRouter(prefix="/dify", route_class=DifyRoute, tags=["dify"])
 def retrieval(request: Request) -> Response:
     body = body_json(request)
     name, text = text_of(body, "knowledge_id"), text_of(body, "query")
+    if len(text) > LONGEST:
+        raise BadRequest(f"query is longer than {LONGEST} characters", pointer="/query", hint="Ask a shorter question.", code="bad_field")
     readable(request, [name])
     limits = object_of(body.get("retrieval_setting") or {})
     if limits is None:
@@ -76,7 +84,9 @@ def retrieval(request: Request) -> Response:
         filters=_filters(body.get("metadata_condition")),
     )
     found = platform_of(request).search(question)
-    return Response(dumps({"records": [_record(hit) for hit in found.hits]}), media_type="application/json")
+    lost = [step.degraded for step in found.steps if step.degraded]
+    told: Json = {"records": [_record(hit) for hit in found.hits]} | ({"degraded": lost} if lost else {})
+    return Response(dumps(told), media_type="application/json")
 
 
 def _record(hit: Hit) -> Json:
@@ -106,7 +116,7 @@ def _share(value: object) -> float | None:
 
 
 def _filters(condition: object) -> tuple[Filter, ...]:
-    """Raises BadRequest for what no filter of ours says: leaving a condition out would give away more than was asked for."""
+    """Raises BadRequest for what no filter of ours says."""
     if not condition:
         return ()
     where = "/metadata_condition"
@@ -116,9 +126,22 @@ def _filters(condition: object) -> tuple[Filter, ...]:
     items = list_of(given.get("conditions") or [])
     if items is None:
         raise BadRequest("metadata_condition.conditions is no list", pointer=f"{where}/conditions", code="bad_field")
-    if given.get("logical_operator", "and") != "and" and len(items) > 1:
-        raise BadRequest("conditions can be joined by and only", pointer=f"{where}/logical_operator", hint="Ask once for each.", code="bad_filter")
-    return tuple(one for place, item in enumerate(items) for one in _one(item, f"{where}/conditions/{place}"))
+    joined = given.get("logical_operator") or "and"
+    if joined not in ("and", "or"):
+        raise BadRequest("conditions are joined by and, or by or", pointer=f"{where}/logical_operator", code="bad_filter")
+    said = [_one(item, f"{where}/conditions/{place}") for place, item in enumerate(items)]
+    return tuple(one for several in said for one in several) if joined == "and" or len(said) < 2 else (_any_of(said, where),)
+
+
+def _any_of(said: Sequence[list[Filter]], where: str) -> Filter:
+    """Alternatives, as far as one filter says them: the same field equals one of several values."""
+    parts = [one for several in said for one in several]
+    if len({one.name for one in parts}) > 1 or not {one.op for one in parts} <= {Op.EQ, Op.IN}:
+        hint = "Join conditions by and, or ask once for each."
+        told = "or joins only what one field may be equal to (is, =, in)"
+        raise BadRequest(told, pointer=f"{where}/logical_operator", hint=hint, code="bad_filter")
+    values = [value for one in parts for value in (one.value if isinstance(one.value, tuple) else (one.value,))]
+    return Filter(parts[0].name, Op.IN, tuple(values))
 
 
 def _one(item: object, where: str) -> list[Filter]:
@@ -140,28 +163,34 @@ def _one(item: object, where: str) -> list[Filter]:
         raise BadRequest(
             f"{operator!r} is no comparison here", pointer=f"{where}/comparison_operator", hint=f"Use one of: {known}.", code="bad_filter"
         )
-    if isinstance(value, list) or value is None:
+    if not isinstance(value, str | int | float):
         raise BadRequest(f"{operator} compares with one value", pointer=f"{where}/value", code="bad_filter")
-    return [Filter(names, OPERATORS[operator][0], _value(operator, cast("Scalar", value), where))]
+    return [Filter(names, OPERATORS[operator][0], _value(operator, value, where))]
 
 
 def _several(value: object, where: str) -> list[Scalar]:
-    found = list_of(value) or str(value or "").split(",")
-    several = [one for one in found if isinstance(one, str | int | float)]
+    """Values of a list, or of a text with commas."""
+    found = [part.strip() for part in value.split(",")] if isinstance(value, str) else list_of(value) or []
+    several = [one for one in found if isinstance(one, str | int | float) and one != ""]
     if not several or len(several) != len(found):
         raise BadRequest("in and not in compare with a list of texts or numbers", pointer=f"{where}/value", code="bad_filter")
     return list(several)
 
 
-def _value(operator: str, value: Scalar, where: str) -> Scalar:
-    """A number for the comparisons of numbers, also where Dify sends it as text; days and times as ISO 8601 text."""
+def _value(operator: str, value: str | float, where: str) -> Scalar:
+    """A number for the comparisons of numbers, also where Dify sends it as text; days and times as ISO 8601 text, or as the number sent."""
     if operator in NUMERIC and isinstance(value, str):
         try:
-            return float(value) if "." in value or "e" in value.lower() else int(value)
+            number = float(value) if "." in value or "e" in value.lower() else int(value)
+            if not math.isfinite(number):
+                raise ValueError
+            return number
         except ValueError:
             raise BadRequest(f"{operator} compares numbers", pointer=f"{where}/value", hint="Send a number.", code="bad_filter") from None
-    if operator in {"before", "after"}:
+    if operator in {"before", "after"} and (isinstance(value, bool) or not isinstance(value, int | float)):
         try:
+            if not _DAY_OR_TIME.fullmatch(str(value)):
+                raise ValueError
             datetime.fromisoformat(str(value))
         except ValueError:
             hint = "Write it as 2026-11-30 or 2026-11-30T09:00:00+08:00, as the metadata have it."

@@ -16,8 +16,10 @@ TEXTS = {"travel.md": "# Travel\n\nThe head of department approves travel. Train
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("dify")) as here:
-        here.ingest("handbook", TEXTS, year=2024, team="duty")
-        here.ingest("handbook", {"boats.md": "# Boats\n\nTravel by boat is approved by the lock keeper.\n"}, year=2020, team="locks")
+        here.ingest("handbook", TEXTS, year=2024, team="duty", day="2024-05-01")
+        here.ingest(
+            "handbook", {"boats.md": "# Boats\n\nTravel by boat is approved by the lock keeper.\n"}, year=2020, team="locks", day="2020-05-01"
+        )
         here.ingest("secret", {"plan.md": "# Plan\n\nTravel to the secret station.\n"})
         yield here
 
@@ -27,11 +29,13 @@ def key(home: Served) -> str:
     return home.key("dify", "handbook")
 
 
-def ask(home: Served, key: str, knowledge: str = "handbook", conditions: list[dict[str, Any]] | None = None, **setting: Any) -> httpx.Response:
+def ask(
+    home: Served, key: str, knowledge: str = "handbook", conditions: list[dict[str, Any]] | None = None, joined: str = "and", **setting: Any
+) -> httpx.Response:
     body: dict[str, Any] = {"knowledge_id": knowledge, "query": "Who approves travel?"}
     body["retrieval_setting"] = {"top_k": 5, "score_threshold": 0.0, **setting}
     if conditions is not None:
-        body["metadata_condition"] = {"logical_operator": "and", "conditions": conditions}
+        body["metadata_condition"] = {"logical_operator": joined, "conditions": conditions}
     return httpx.post(f"{home.url}/dify/retrieval", json=body, headers={"Authorization": f"Bearer {key}"})
 
 
@@ -59,7 +63,11 @@ def test_records_have_what_dify_reads(home: Served, key: str) -> None:
         ("<", "year", 2021, ["Boats"]),
         ("=", "year", 2024, ["Travel"]),
         ("in", "team", ["duty", "locks"], ["Boats", "Travel"]),
-        ("not in", "team", "duty,locks", []),
+        ("not in", "team", "duty, locks", []),
+        ("in", "team", "duty, none", ["Travel"]),
+        ("before", "day", "2021-01-01", ["Boats"]),
+        ("after", "day", "2021-01-01", ["Travel"]),
+        ("after", "year", 2021, ["Travel"]),
         ("not empty", "team", None, ["Boats", "Travel"]),
         ("empty", "team", None, []),
     ],
@@ -70,18 +78,34 @@ def test_conditions_on_metadata_hold(home: Served, key: str, operator: str, name
     assert titles(ask(home, key, conditions=[{**condition, "name": [name]}])) == found
 
 
-@pytest.mark.parametrize("condition", [{"comparison_operator": "contains", "value": "du"}, {"comparison_operator": "≥", "value": "old"}])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"comparison_operator": "contains", "value": "du"},
+        {"comparison_operator": "≥", "value": "old"},
+        {"comparison_operator": "≥", "value": "1e999"},
+        {"comparison_operator": "before", "value": "2024-W10-1"},
+        {"comparison_operator": "in"},
+        {"comparison_operator": "is", "value": {"a": 1}},
+    ],
+)
 def test_a_condition_that_cannot_be_kept_is_refused_and_never_left_out(home: Served, key: str, condition: dict[str, Any]) -> None:
     answer = ask(home, key, conditions=[{"name": "team", **condition}])
     assert answer.status_code == 422 and answer.json()["error_code"] == 422 and answer.json()["error_msg"]
 
 
-def test_alternatives_are_refused(home: Served, key: str) -> None:
-    one = {"name": "team", "comparison_operator": "is", "value": "duty"}
-    body = {"knowledge_id": "handbook", "query": "x", "retrieval_setting": {"top_k": 1, "score_threshold": 0}}
-    body["metadata_condition"] = {"logical_operator": "or", "conditions": [one, one]}
-    answer = httpx.post(f"{home.url}/dify/retrieval", json=body, headers={"Authorization": f"Bearer {key}"})
-    assert answer.status_code == 422
+def test_alternatives_are_kept_where_one_field_has_one_of_several_values_and_refused_otherwise(home: Served, key: str) -> None:
+    duty = {"name": "team", "comparison_operator": "is", "value": "duty"}
+    locks = {"name": "team", "comparison_operator": "in", "value": ["locks"]}
+    young = {"name": "year", "comparison_operator": "=", "value": 2024}
+    late = {"name": "year", "comparison_operator": ">", "value": 2021}
+    assert titles(ask(home, key, conditions=[duty, locks], joined="or")) == ["Boats", "Travel"]
+    assert titles(ask(home, key, conditions=[duty, {**duty, "value": "none"}], joined="or")) == ["Travel"]
+    assert titles(ask(home, key, conditions=[late], joined="or")) == ["Travel"], "one condition has no alternative"
+    assert titles(ask(home, key, conditions=[duty, locks], joined="and")) == []
+    for several in ([duty, young], [late, young], [locks, {**duty, "comparison_operator": "is not"}]):
+        assert ask(home, key, conditions=several, joined="or").status_code == 422
+    assert ask(home, key, conditions=[duty], joined="xor").status_code == 422
 
 
 def test_errors_have_difys_codes(home: Served, key: str) -> None:
