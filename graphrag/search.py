@@ -61,10 +61,12 @@ class Ready:
     walk: Walk
     numbers: Mapping[str, int]
     """Key → number of the entity."""
+    made_at: float = 0.0
+    """When the snapshot was made, in seconds since 1970."""
 
 
-def ready(snapshot: Snapshot) -> Ready:
-    return Ready(snapshot, ranking.prepare(snapshot), {name: number for number, name in enumerate(snapshot.keys)})
+def ready(snapshot: Snapshot, *, made_at: float = 0.0) -> Ready:
+    return Ready(snapshot, ranking.prepare(snapshot), {name: number for number, name in enumerate(snapshot.keys)}, made_at)
 
 
 class GraphSearch:
@@ -77,12 +79,16 @@ class GraphSearch:
     def __init__(self, load: Callable[[Place], Ready | None]) -> None:
         self._load = load
 
-    def retrieve(self, question: Understood, targets: Sequence[Place], k: int) -> list[Hit]:
-        """At most `k` chunks over all collections, best first, scores in [0, 1]: 1 for the best of each collection."""
-        return list(self.find(question, targets, k).hits)
+    def state(self, targets: Sequence[Place]) -> str:
+        """The generation of each collection's snapshot."""
+        graphs = [self._load(target) for target in targets]
+        return ",".join(str(graph.snapshot.generation) if graph else "" for graph in graphs)
 
     def find(self, question: Understood, targets: Sequence[Place], k: int) -> GraphFound:
-        """The same with what the trace tells: linked entities, seeds, sweeps; collections without a graph are named."""
+        """At most `k` chunks over all collections, best first, scores in [0, 1]: 1 for the best of each collection.
+
+        `detail` tells linked entities, seeds and sweeps, and names collections that have no graph yet.
+        """
         hits: list[Hit] = []
         told: list[dict[str, object]] = []
         for target in targets:

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from time import perf_counter
 
 from pipeline import packs, prompt, reading, refuse, retrieve
-from pipeline.contracts import Answer, Evidence, EvidencePack, Question, Step, Usage
+from pipeline.contracts import Answer, Evidence, EvidencePack, Mode, Question, Step, Usage
 from pipeline.errors import BrokenContract
 from pipeline.grounding import Policy
 from pipeline.protocols import LLM, Cache, Reranker
@@ -195,7 +195,7 @@ def _evidence_parts(
     ]
     wished = (question.merge, question.lexical_weight, question.widen)
     asked = (question.text, question.mode, question.k, question.score_threshold, list(map(asdict, question.filters)), question.as_of, wished)
-    ranked = (reranker.name if reranker else "", type(graph).__qualname__ if graph else "")
+    ranked = (reranker.name if reranker else "", graph.state(targets) if graph and question.mode is Mode.GRAPH else "")
     # what becomes of the answer changes no evidence
     return [question.tenant, access, searched, asked, ranked, asdict(replace(options, grounding=Policy()))]
 

@@ -76,11 +76,29 @@ class Retrieval:
     """Best hits that a reranker reads; `k` at least."""
 
 
+class Reached(Protocol):
+    """What a graph leads to."""
+
+    @property
+    def hits(self) -> Sequence[Hit]:
+        """Best first, scores in [0, 1]."""
+        ...
+
+    @property
+    def detail(self) -> Mapping[str, object]:
+        """For the trace: what it began from, and collections without a graph."""
+        ...
+
+
 class GraphRetriever(Protocol):
     """One more way to find evidence; its hits stand in front of the others."""
 
-    def retrieve(self, question: Understood, targets: Sequence[Target], k: int) -> list[Hit]:
-        """At most `k` hits, best first, scores in [0, 1]."""
+    def find(self, question: Understood, targets: Sequence[Target], k: int) -> Reached:
+        """At most `k` hits."""
+        ...
+
+    def state(self, targets: Sequence[Target]) -> str:
+        """Another one whenever the same question may lead elsewhere."""
         ...
 
 
@@ -131,7 +149,7 @@ def find(
     if not targets:
         raise BadRequest("no collection to search", pointer="/collections", code="no_collection")
     if question.mode is Mode.GRAPH and graph is None:
-        raise Unsupported("mode graph: the graph stage is not built yet", hint="Use hybrid, semantic or participle.", code="no_graph")
+        raise Unsupported("mode graph: no graph is built here", hint="Set DUJIANG_GRAPH=terms, or use another mode.", code="no_graph")
     vectors, steps, spent = ({}, [], Usage()) if question.mode is Mode.PARTICIPLE else _embed(question, targets)
     hits, step, weights = _candidates(understood, targets, vectors, options)
     steps.append(step)
@@ -334,8 +352,9 @@ def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[li
 
 def _graph(understood: Understood, targets: Sequence[Target], graph: GraphRetriever) -> tuple[list[Hit], Step]:
     started = perf_counter()
-    hits = graph.retrieve(understood, targets, understood.question.k)
-    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", "candidates": _table(hits)})
+    reached = graph.find(understood, targets, understood.question.k)
+    hits = list(reached.hits)
+    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", **reached.detail, "candidates": _table(hits)})
 
 
 def _covered(hit: Hit, weights: Mapping[str, float]) -> Hit:

@@ -47,7 +47,7 @@ class Asking:
 
     def search(self, question: Question) -> SearchResult:
         targets = self.targets(question)
-        found = retrieve.search(settled(question, targets), targets, reranker=self._runtime.reranker)
+        found = retrieve.search(settled(question, targets), targets, reranker=self._runtime.reranker, graph=self._runtime.graph_search)
         costs.note(self._runtime.spending, found)
         return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))
 
@@ -60,6 +60,7 @@ class Asking:
             cache=runtime.cache,
             ttl_s=float(runtime.settings.cache_ttl),
             reranker=runtime.reranker,
+            graph=runtime.graph_search,
             options=self._options,
         )
         return self._billed(found)
@@ -67,7 +68,9 @@ class Asking:
     def gather(self, question: Question) -> EvidencePack:
         """The evidence alone, for readers of one's own; `read` takes it, or what JSON made of it."""
         targets = self.targets(question)
-        return answer.gather(settled(question, targets), targets, reranker=self._runtime.reranker, options=self._options)
+        return answer.gather(
+            settled(question, targets), targets, reranker=self._runtime.reranker, graph=self._runtime.graph_search, options=self._options
+        )
 
     def read(self, pack: EvidencePack, llm: LLM | None = None) -> Answer:
         """An answer from a pack, by this reader or the configured one; nothing is searched and nothing cached."""
@@ -84,6 +87,7 @@ class Asking:
             cache=runtime.cache,
             ttl_s=float(runtime.settings.cache_ttl),
             reranker=runtime.reranker,
+            graph=runtime.graph_search,
             options=self._options,
         )
         for piece in pieces:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.contracts import Chunk
 from pipeline.errors import NotFound, Unsupported
-from pipeline.protocols import HoldsGraph, Store
+from pipeline.protocols import GraphRecords, HoldsGraph, Store
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
-    from graphrag.building import Graph
     from graphrag.contracts import Contribution
+    from graphrag.search import GraphSearch, Place, Ready
 
+SMALL_S = 2.0
+"""A snapshot that takes less is made anew with every change; others as seldom as `snapshot.refresh` says."""
+KEPT = 16
+"""Collections whose snapshots a process holds."""
 MODES = ("off", "terms", "light", "general")
 
 
@@ -40,8 +45,11 @@ class GraphDesk(Protocol):
 class TermsDesk:
     """A graph of names and terms, without a model."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, records: GraphRecords, index: str, owner: str) -> None:
+        from graphrag.building import Graph
+
+        self._records, self._index = records, index
+        self._graph = Graph(records, index, owner=owner)
 
     def extract(self, document_id: str, version: int, title: str, chunks: Sequence[Chunk]) -> Contribution:
         from graphrag.extract_terms import extract
@@ -52,10 +60,46 @@ class TermsDesk:
         self._graph.add(contributions)
 
     def fold(self, *, everything: bool) -> int:
-        return self._graph.fold(everything=everything)
+        from graphrag import snapshot
+
+        folded = self._graph.fold(everything=everything)
+        if everything:
+            known = snapshot.manifest(self._records, self._index)
+            snapshot.refresh(self._records, self._index, force=known is not None and known.seconds < SMALL_S)
+        return folded
 
     def remove(self, fence: Mapping[str, int]) -> None:
         self._graph.remove(fence)
+
+
+class Loaded:
+    """Snapshots as this process has them: read again when the stored one is another. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, Ready] = {}
+
+    def __call__(self, place: Place) -> Ready | None:
+        from graphrag import search, snapshot
+
+        if not isinstance(place.store, HoldsGraph):
+            return None
+        records = place.store.graph()
+        known = snapshot.manifest(records, place.index)
+        if known is None:
+            return None
+        held = self._held.get(place.index)
+        if held is not None and held.snapshot.generation == known.generation and held.made_at == known.at_s:
+            return held
+        with self._lock:
+            found = snapshot.load(records, place.index)
+            if found is None:
+                return held
+            made = search.ready(found, made_at=known.at_s)
+            while len(self._held) >= KEPT:
+                self._held.pop(next(iter(self._held)))
+            self._held[place.index] = made
+            return made
 
 
 def extractor(settings: Settings) -> str:
@@ -69,6 +113,13 @@ def extractor(settings: Settings) -> str:
 
         return VERSION
     raise Unsupported(f"graph {settings.graph!r} is not built yet", hint="Set DUJIANG_GRAPH to terms or off.", code="unknown_graph")
+
+
+def search() -> GraphSearch:
+    """The retriever over snapshots."""
+    from graphrag.search import GraphSearch
+
+    return GraphSearch(Loaded())
 
 
 def leave(store: Store, index: str, owner: str, fence: Mapping[str, int], *, folded_later: bool) -> None:
@@ -103,8 +154,6 @@ def audited(store: Store, index: str) -> tuple[int, str]:
 
 def desk(store: Store, index: str, owner: str) -> GraphDesk:
     """The graph beside an index of the store. Raises Unsupported where the store keeps none."""
-    from graphrag.building import Graph
-
     if not isinstance(store, HoldsGraph):
         raise Unsupported("this store keeps no graph", hint="Set DUJIANG_GRAPH=off.", code="unknown_graph")
-    return TermsDesk(Graph(store.graph(), index, owner=owner))
+    return TermsDesk(store.graph(), index, owner)

@@ -30,6 +30,7 @@ from workers.surroundings import Around, Notebook, Values, account
 from workers.tracing import Spans, open_spans
 
 if TYPE_CHECKING:
+    from graphrag.search import GraphSearch
     from pipeline.parse.guard import Guard
     from pipeline.pricing import Prices
     from pipeline.protocols import Reranker
@@ -253,6 +254,13 @@ class Runtime:
         from pipeline import pricing
 
         return pricing.load(self.settings.prices)
+
+    @cached_property
+    def graph_search(self) -> GraphSearch | None:
+        """The retriever over graphs; None where there are none."""
+        from workers import graphs
+
+        return graphs.search() if self.graph_extractor else None
 
     def graph_audit(self, index: str) -> tuple[int, str]:
         """(entities and relations, digest) of the graph beside an index. Raises Unavailable."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.contracts import Filter, Mode, Op, Question, SearchResult
 from pipeline.contracts.graph import GraphKind
 from pipeline.identity import index_name
 from pipeline.protocols import HoldsGraph
@@ -95,3 +97,37 @@ def test_the_graph_after_changes_is_that_of_a_collection_that_was_never_otherwis
     system.finish(system.ingest(folder, collection=f"{name}-fresh"))
     settled(system, f"{name}-fresh")
     assert names(system, name) == names(system, f"{name}-fresh")
+
+
+def asked(system: System, name: str, text: str, **more: Any) -> SearchResult:
+    return system.platform.search(Question(text, (name,), mode=Mode.GRAPH, k=3, **more))
+
+
+def test_a_question_is_led_over_what_it_names_to_what_it_does_not(system: System, tmp_path: Path, name: str) -> None:
+    texts = BOATS | {f"other-{number}.md": f"# Engineer {number}\n\nThe engineer of station {number} repairs gauges.\n" for number in range(20)}
+    system.finish(system.ingest(write(tmp_path / "docs", texts), collection=name))
+    settled(system, name)
+    found = asked(system, name, "Who built the bridge whose gauge Lin Cen keeps?")
+    assert {"Lin Cen", "Stone Bridge"} == {hit.title for hit in found.hits[:2]}
+    assert all(0.0 < hit.scores["graph"] <= 1.0 for hit in found.hits[:2])
+    assert "lincen" in str([step.detail for step in found.steps]), "the trace tells what was named"
+
+
+def test_filters_hold_for_what_a_graph_leads_to(system: System, tmp_path: Path, name: str) -> None:
+    system.finish(system.ingest(write(tmp_path / "docs", BOATS), collection=name))
+    settled(system, name)
+    hits = asked(system, name, "Lin Cen Stone Bridge", filters=(Filter("title", Op.NE, "Stone Bridge"),)).hits
+    assert hits and "Stone Bridge" not in {hit.title for hit in hits}
+
+
+def test_a_collection_without_a_graph_yet_is_named_and_answers_all_the_same(system: System, tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "docs", BOATS)
+    system.finish(system.ingest(folder, collection=name))
+    row = catalog.find(system.platform.db, "default", name)
+    settled(system, name)
+    store = system.platform.runtime.open_store(system.settings.store_url, writer=True)
+    assert isinstance(store, HoldsGraph)
+    index = index_name(row.tenant, row.name, row.generation)
+    store.graph().remove(index, GraphKind.SNAPSHOT, [record.id for record in store.graph().scan(index, GraphKind.SNAPSHOT)])
+    found = asked(system, name, "Lin Cen")
+    assert found.hits and "none yet" in str([step.detail for step in found.steps])

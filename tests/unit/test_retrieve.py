@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,12 +150,13 @@ def test_the_embedders_tokens_are_counted_and_unreported_ones_stay_unknown() -> 
 
 def test_graph_mode_says_that_the_graph_is_not_built_until_one_is_given() -> None:
     question = replace(ASKED, mode=Mode.GRAPH)
-    with pytest.raises(Unsupported, match="graph stage is not built"):
+    with pytest.raises(Unsupported, match="no graph is built"):
         search(question, [target(TRIP)])
 
     class Graph:
-        def retrieve(self, question: object, targets: Sequence[object], k: int) -> list[object]:
-            return [hit("Lin Cen leads the survey.", key="graph", score=0.3, scores={"graph": 0.3}, kind="entity")]
+        def find(self, question: object, targets: Sequence[object], k: int) -> object:
+            hits = [hit("Lin Cen leads the survey.", key="graph", score=0.3, scores={"graph": 0.3}, kind="entity")]
+            return SimpleNamespace(hits=hits, detail={"linked": ["lincen"]})
 
     found = search(question, [target(TRIP)], graph=Graph()).hits  # type: ignore[arg-type]
     assert [one.kind for one in found] == ["entity", "text"]
