@@ -3,6 +3,11 @@
     python bench/retrieval.py DATASET_DIR [--store sqlite:///FOLDER | elasticsearch+http://HOST:9200] [--modes participle,semantic,hybrid]
                               [--embedder local] [--chunker sections] [--questions N] [--simplified] [--keep]
 
+    python bench/retrieval.py DATA_DIR --table [--stores sqlite,elasticsearch+http://HOST:9200] [--sets cmrc2018,drcd,...] [--questions N]
+
+The second form prints recall at 1 and 5 and MRR@10 of every mode on every set that DATA_DIR holds in folders of these names, on every
+store, beside plain BM25, names what is below it, and then ends with 1.
+
 DATASET_DIR holds ``corpus.jsonl.gz`` (``_id``, ``title``, ``text``), ``queries.jsonl.gz`` (``_id``, ``text``) and ``qrels.tsv.gz``
 (query id, document id, relevance; one header line), the layout that BEIR made common. Everything goes through the product's own
 stages, so that what is measured is what a user gets. A hit counts for its document; seconds are this process's CPU seconds.
@@ -155,7 +160,16 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=0, help="ask only so many, evenly chosen")
     parser.add_argument("--simplified", action="store_true", help="ask again with the questions in Simplified Chinese")
     parser.add_argument("--keep", action="store_true", help="leave the collection in the store")
+    parser.add_argument("--table", action="store_true", help="every mode on every set beside plain BM25")
+    parser.add_argument("--stores", default="sqlite", help="for --table, with commas: sqlite is a folder that is removed afterwards")
+    parser.add_argument("--sets", default="", help="for --table, with commas; all when left out")
     given = parser.parse_args()
+    if given.table:
+        from bench import retrieval_table
+
+        names = given.sets.split(",") if given.sets else retrieval_table.SETS
+        below = retrieval_table.run(given.dataset, given.stores.split(","), names, given.embedder, given.chunker, given.questions)
+        sys.exit(1 if below else 0)
     modes = [Mode(mode) for mode in given.modes.split(",")]
     name = index_name("bench", given.dataset.name, 1)
     with tempfile.TemporaryDirectory() as scratch:
