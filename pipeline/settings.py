@@ -198,6 +198,11 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
         else:
             values[spec.name], origin[spec.name] = _typed(spec.name, raw, spec.default, where), where
     values["home"] = home
+    if values["prices"]:
+        from pipeline import pricing
+
+        # a list that cannot be read would stop documents at the first model that it should price
+        pricing.load(str(values["prices"]))
     return Loaded(Settings(**values), origin)  # type: ignore[arg-type]
 
 

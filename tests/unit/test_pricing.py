@@ -91,6 +91,11 @@ def test_the_list_is_a_table_of_the_settings_file_or_json_in_the_environment(tmp
     assert pricing.load(told.settings.prices).currency == "CNY" and told.origin["prices"] == "DUJIANG_PRICES"
 
 
+def test_a_list_that_cannot_be_read_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="price list"):
+        settings.load(environ={"DUJIANG_HOME": str(tmp_path), "DUJIANG_PRICES": '{"a": 1}'}, cwd=tmp_path)
+
+
 def test_a_reader_tells_its_cost_and_what_the_provider_had_cached() -> None:
     raw = {
         "id": "1",
