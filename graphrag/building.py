@@ -23,16 +23,17 @@ from pipeline.errors import Unavailable
 from pipeline.protocols import GraphRecords
 from pipeline.text import terms
 
-MOST_DIRTY = 200_000
+MOST_DIRTY = 400_000
 """Mentions and links of the marks that one round takes on, more where a single document has more."""
 MOST_STATEMENTS = 400_000
 """Held in memory at once, roughly: what is dirty is folded in as many slices as that needs."""
 PAGE = 500
 """Parts read together."""
 YOUNG = 1024
-"""Marks up to which a fold that may wait does wait, or as many as there are other documents: a load folds each time its graph has doubled."""
+"""Marks up to which a fold that may wait does wait, or twice as many as there are other documents: a load folds when its graph has trebled."""
 PATIENT_S = 30.0
-"""A fold that may wait has waited so long, or five times what the last one took."""
+"""A fold that may wait has waited so long, or `SHARE` times what the last one took."""
+SHARE = 20
 FENCED_MS = 86_400_000
 """Fences of withdrawn elements are forgotten after a day: no folder is that late."""
 
@@ -162,8 +163,8 @@ class Graph:
         return sorted((mark for mark in marks if mark.settled(known.get(mark.document_id))), key=lambda mark: (mark.at_ms, mark.id))
 
     def _young(self, marks: Sequence[Mark], last: Lease) -> bool:
-        old = self._ms() - marks[0].at_ms > 1000 * max(PATIENT_S, 5 * last.seconds)
-        return not old and len(marks) < max(YOUNG, self._records.count(self._collection, GraphKind.HEAD) - len(marks))
+        old = self._ms() - marks[0].at_ms > 1000 * max(PATIENT_S, SHARE * last.seconds)
+        return not old and len(marks) < max(YOUNG, 2 * (self._records.count(self._collection, GraphKind.HEAD) - len(marks)))
 
     def _round(self, lease: Lease) -> int:
         """Fold as much as one round takes on, under a lease; returns how many elements. 0 when the lease was lost."""
@@ -172,7 +173,7 @@ class Graph:
         dirty, read = self._dirty(marks)
         count = self._records.count(self._collection, GraphKind.PART)
         reach = None if 2 * len(read) >= count else read
-        slices = self._slices(256 * count)
+        slices = self._slices(count * -(-sum(mark.new.elements for mark in marks) // max(1, sum(mark.new.parts for mark in marks))))
         for number in range(slices):
             ours = {name: one for name, one in dirty.items() if slices == 1 or _slice(one, slices) == number}
             made: set[str] = set()
