@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -92,9 +93,11 @@ def test_markers_that_were_put_in_afterwards_move_no_annotation_of_a_stream(clie
     model.config(answers=[said])
     chunks = list(client.chat.completions.create(model="dujiang/handbook", messages=USER, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == said
-    (first, *_) = chunks[-1].choices[0].delta.model_dump()["annotations"]
+    first, *_, last = chunks[-1].choices[0].delta.model_dump()["annotations"]
     span = first["url_citation"]
     assert said[span["start_index"] : span["end_index"]].startswith("The head of department")
+    span = last["url_citation"]
+    assert said[span["start_index"] : span["end_index"]].strip().startswith("Trains are preferred"), "after the first marker"
     ours = chunks[-1].model_dump()["dujiang"]
     cited = ours["citations"][0]
     assert "[1]" in ours["text"] and ours["text"][cited["answer_start"] : cited["answer_end"]].startswith("The head of department")
@@ -172,11 +175,18 @@ def test_errors_have_openais_shape(home: Served, client: OpenAI) -> None:
         client.embeddings.create(model="dujiang/handbook", input="x")
 
 
-def test_authentication_comes_before_the_body_is_looked_at(home: Served) -> None:
+def test_authentication_comes_before_the_body_is_looked_at(home: Served, key: str) -> None:
+    assert key, "one exists, so one is needed"
     got = httpx.post(f"{home.url}/v1/chat/completions", content=b"{" * 10, headers={"Content-Type": "application/json"})
     assert got.status_code == 401 and got.json()["error"]["code"] == "invalid_api_key"
-    large = httpx.post(f"{home.url}/v1/chat/completions", content=b" " * 9_000_000, headers={"Content-Type": "text/plain"})
-    assert large.status_code == 401
+    for kind, size in (("text/plain", "2"), ("application/json", "9000000")):
+        announced = HTTPConnection(home.url.removeprefix("http://"), timeout=30)
+        announced.putrequest("POST", "/v1/chat/completions")
+        announced.putheader("Content-Type", kind)
+        announced.putheader("Content-Length", size)
+        announced.endheaders()
+        assert announced.getresponse().status == 401, "before a byte of the body was sent"
+        announced.close()
 
 
 def test_the_routes_stand_in_the_api_page(home: Served) -> None:
