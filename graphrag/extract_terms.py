@@ -59,7 +59,7 @@ _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _MIXED = r"[\u3400-\u9fff\uf900-\ufaffA-Za-z0-9·・.+#\-]"
 _HAN_RUN = re.compile(rf"{_MIXED}*[\u3400-\u9fff\uf900-\ufaff]{_MIXED}*")
 _TITLE = re.compile(r"[《「『〈]([^《》「」『』〈〉\n]{1,60})[》」』〉]")
-_QUOTED = re.compile(r"[“\"]([^“”\"\n]{2,60})[”\"]")
+_ACRONYM = re.compile(r"[(（]([A-Z][A-Za-z&.-]{1,11})[)）]")
 _UPPER = r"(?:[^\W\d_a-zß-öø-ÿ\u3400-\u9fff\u3040-\u30ff\uac00-\ud7a3][\w'’.&-]*[\w]|[A-Z])"
 _NEXT = rf"(?:[ \u00a0]|, (?=Jr|Sr|Inc|Ltd))(?:{LINKERS}[ \u00a0])*(?:{_UPPER}|\d+)(?![\w])"
 _RUN = re.compile(rf"(?<![\w]){_UPPER}(?:{_NEXT})*(?:[ ]?\([^()\n]{{1,40}}\))?")
@@ -104,6 +104,7 @@ def extract(document_id: str, version: int, title: str, chunks: Sequence[Chunk])
 def names(text: str) -> list[Found]:
     """Names of a text in order, no two overlapping."""
     found: list[Found] = [Found(match.start(1), match.end(1), WORK, match[1]) for match in _TITLE.finditer(text)]
+    found += (Found(match.start(1), match.end(1), TERM, match[1]) for match in _ACRONYM.finditer(text))
     if _HAN.search(text):
         found += _chinese(text)
     found += _capitalised(text)

@@ -36,7 +36,7 @@ SAME_PLURAL = ("ss", "us", "is", "os", "as", "news", "series", "ies")
 
 _QUOTES = re.compile(r"[\"“”„‟«»‹›‘’'`´「」『』《》〈〉]")
 _BRACKET = re.compile(r"^(?P<main>.{2,}?)\s*[(（\[【](?P<alias>[^()（）\[\]【】]{1,60})[)）\]】]\s*$", re.DOTALL)
-_PARTS = re.compile(r"[0-9a-z]+(?:[.,][0-9]+)*|[^\W\d_a-z]+", re.IGNORECASE)
+_PARTS = re.compile(r"[0-9a-z]+(?:[.,][0-9]+)*[+#]*|[^\W\d_a-z]+", re.IGNORECASE)
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _SPACES = re.compile(r"[\s\u00a0·・‧•\-‐‑‒–—_/]+")
 
@@ -86,6 +86,6 @@ def _words(words: list[str], *, plural: bool) -> list[str]:
 
 def _singular(word: str) -> str:
     """Of a plural that only takes an s; names such as Paris, Texas or Atlas keep theirs."""
-    if len(word) > 4 and word.endswith("s") and not word.endswith(SAME_PLURAL):
+    if len(word) > 3 and word.endswith("s") and not word.endswith(SAME_PLURAL):
         return word[:-1]
     return word

@@ -125,10 +125,10 @@ def link(text: str, numbers: Mapping[str, int]) -> list[int]:
 
 def _known(words: Sequence[str], numbers: Mapping[str, int]) -> int | None:
     """A single word counts only where it is written like a name."""
-    first = words[0].strip(".'’")
-    if not first or (first.lower() in _ASKED and len(words) == 1) or words[-1].lower() in _ASKED:
+    telling = [word for word in words if word.lower().strip(".'’") not in _ASKED]
+    if not telling or words[-1].lower() in _ASKED:
         return None
-    if len(words) == 1 and not any(letter.isupper() or letter.isdigit() for letter in first) and first.isascii():
+    if len(telling) == 1 and telling[0].isascii() and not any(letter.isupper() or letter.isdigit() for letter in telling[0]):
         return None
     name = " ".join(words).rstrip(".")
     for form in (name, name.removesuffix("'s").removesuffix("’s")):
