@@ -5,22 +5,8 @@ Times are seconds since the epoch by the database's own clock; ids of documents 
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Double,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    literal_column,
-    text,
-)
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Column, ColumnElement, Double, Index, Integer, MetaData, String, Table, Text, UniqueConstraint, literal_column, text
+from sqlalchemy.types import BigInteger, TypeEngine
 
 metadata = MetaData()
 BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
