@@ -136,11 +136,11 @@ def load(records: GraphRecords, collection: str) -> Snapshot | None:
 
 
 def refresh(records: GraphRecords, collection: str, *, force: bool = False) -> bool:
-    """Store a new one where the graph has been folded since the last, not more often than `SHARE` allows; True when it was stored."""
+    """Store a new one where the graph has been folded since the last, not more often than `SHARE` allows, or at once with `force`."""
+    folded = leases.read(records, collection).number
     known = manifest(records, collection)
-    if known is not None and not force:
-        if known.generation >= leases.read(records, collection).number or time.time() - known.at_s < SHARE * known.seconds:
-            return False
+    if not folded or (known is not None and (known.generation >= folded or (not force and time.time() - known.at_s < SHARE * known.seconds))):
+        return False
     started = time.monotonic()
     snapshot = build(records, collection)
     save(records, collection, snapshot, seconds=time.monotonic() - started, at_s=time.time())

@@ -83,6 +83,7 @@ def test_an_empty_graph_is_exported_as_an_empty_one(store: EmbeddedStore) -> Non
     assert json.loads(b"".join(export.node_link(store.graph(), name)))["nodes"] == []
     assert ElementTree.fromstring(b"".join(export.graphml(store.graph(), name))) is not None
     made = snapshot.build(store.graph(), name)
+    assert not snapshot.refresh(store.graph(), name, force=True)
     assert (made.keys, made.chunks, made.mentions.shape, made.relations.shape) == ((), (), (0, 2), (0, 2))
 
 
