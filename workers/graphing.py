@@ -12,7 +12,7 @@ from pipeline.contracts import Chunk, Stage
 from pipeline.errors import NotFound, PipelineError, Rejected, Retryable, Unavailable
 from pipeline.identity import index_name
 from workers.feeder import Feeder
-from workers.ledger import graphing, refs
+from workers.ledger import graphing, losses, refs
 from workers.ledger.graphing import Claimed, Stopped, Wanted
 from workers.logs import bound
 from workers.runtime import Runtime
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from graphrag.contracts import Contribution
 
 LOOK_EVERY_S = 1.0
-BUG_ATTEMPTS = 2
 
 log = logging.getLogger("dujiang.graph")
 
@@ -60,16 +59,27 @@ def run_graph(batch_id: int, token: int, runtime: Runtime) -> bool:
     claimed = graphing.claim(runtime.db, batch_id, token, runtime.owner, lease_s=runtime.lease_s, deadline_s=runtime.deadline_s)
     if claimed is None:
         return False
+    with bound(batch=batch_id, token=token, stage=Stage.GRAPH.value):
+        try:
+            return _run(claimed, runtime)
+        except Exception as error:
+            log.error("graph broke", exc_info=error)
+            # A bug or a store that is away: the documents go again, each alone, so that the one at fault is found.
+            losses.expire(runtime.db, batch_id, token, reason=f"{type(error).__name__} in stage graph")
+            raise
+
+
+def _run(claimed: Claimed, runtime: Runtime) -> bool:
     started = time.monotonic()
-    with bound(batch=batch_id, token=token, stage=Stage.GRAPH.value), Lease(claimed.batch, runtime):
-        stopped: list[Stopped] = []
+    stopped: list[Stopped] = []
+    with Lease(claimed.batch, runtime):
         if claimed.batch.collection.dimension is not None:
             stopped = list(_added(runtime, claimed))
-        seconds = time.monotonic() - started
-        log.info("stage done", extra={"documents": len(claimed.documents), "stopped": len(stopped), "seconds": round(seconds, 3)})
-        committed = graphing.commit(runtime.db, claimed, stopped, seconds)
-        if not committed:
-            log.warning("lease lost")
+    seconds = time.monotonic() - started
+    log.info("stage done", extra={"documents": len(claimed.documents), "stopped": len(stopped), "seconds": round(seconds, 3)})
+    committed = graphing.commit(runtime.db, claimed, stopped, seconds)
+    if not committed:
+        log.warning("lease lost")
     return committed
 
 
@@ -85,10 +95,6 @@ def _added(runtime: Runtime, claimed: Claimed) -> Iterator[Stopped]:
             made[wanted.document_id] = graph.extract(wanted.document_id, wanted.version, wanted.title or wanted.key, chunks)
         except PipelineError as error:
             yield _stopped(wanted, error)
-        except Exception as error:
-            log.error("graph broke", exc_info=error, extra={"document": wanted.document_id})
-            detail = f"{type(error).__name__} in stage graph"
-            yield Stopped(wanted.document_id, "bug", detail, jitter(wanted.attempts) if wanted.attempts + 1 < BUG_ATTEMPTS else None)
     try:
         graph.add(list(made.values()))
         # The last batch of a look is an empty one: then nothing may wait any longer.

@@ -119,7 +119,7 @@ def _give_back(connection: Connection, collection_id: str, now: float) -> None:
     opened = select(batches.c.id).where(OPEN, batches.c.stages == Stage.GRAPH.value)
     lost = and_(graphed.c.collection_id == collection_id, graphed.c.batch_id.is_not(None), graphed.c.batch_id.not_in(opened))
     dead = graphed.c.lost + 1 >= POISON_AFTER
-    detail = f"{POISON_AFTER} workers died on this document alone"
+    detail = f"the graph stage broke {POISON_AFTER} times on this document alone"
     connection.execute(
         update(graphed).where(lost, dead).values(status="dead", batch_id=None, error_code="poison", error_detail=detail, updated_at=now)
     )
