@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from pipeline.contracts import Answer, Citation, Evidence, Grounding, Hit, Lane, ParsedDocument, Question, SearchResult, Step, Usage
-from pipeline.errors import BadRequest, Conflict, NotFound, PipelineError, Skipped, Unauthorised
+from pipeline.errors import Conflict, NotFound, PipelineError, Skipped
 from pipeline.identity import document_id
 from pipeline.settings import Settings
 from tests.fakes_deleting import FakeDeleting
+from tests.fakes_keys import FakeKeys, now
 from workers.batch_views import BatchDocumentView, BatchView
 from workers.excerpts import ExcerptView, excerpt
 from workers.views import (
@@ -30,9 +31,7 @@ from workers.views import (
     FailureView,
     Incoming,
     ItemView,
-    KeyView,
     Page,
-    Principal,
     QueueView,
     RepairView,
     RunView,
@@ -43,10 +42,6 @@ from workers.views import (
 T = TypeVar("T")
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 def page(items: list[T], name: Callable[[T], str], limit: int, after: str) -> Page[T]:
     names = [name(item) for item in items]
     start = names.index(after) + 1 if after in names else 0
@@ -54,13 +49,13 @@ def page(items: list[T], name: Callable[[T], str], limit: int, after: str) -> Pa
     return Page(tuple(part), name(part[0]) if part else None, name(part[-1]) if part else None, start + limit < len(items))
 
 
-class FakePlatform:
+class FakePlatform(FakeKeys):
     """Everything the façade promises, without a ledger, a broker or a store."""
 
     def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
         self.generations = SimpleNamespace(listed=lambda name, *, tenant: ())
         self.settings = settings or Settings()
-        self._lock = threading.RLock()
         self._collections: dict[tuple[str, str], CollectionView] = {}
         self._texts: dict[str, str] = {}
         self._documents: dict[str, DocumentView] = {}
@@ -68,8 +63,6 @@ class FakePlatform:
         self._runs: dict[str, RunView] = {}
         self._items: dict[str, list[ItemView]] = {}
         self._owners: dict[str, str] = {}
-        self._keys: dict[str, tuple[KeyView, str, str]] = {}
-        self._remembered: dict[tuple[str, str, str], tuple[str, tuple[int, bytes] | None]] = {}
         self.held = False
         self.ingested: list[Incoming] = []
         self.calls: list[tuple[str, Any]] = []
@@ -270,8 +263,22 @@ class FakePlatform:
             raise NotFound(f"there is no document {document_id!r} in {collection!r}")
         return replace(view, text=self._texts[document_id]) if text else view
 
-    def excerpt(self, collection: str, document_id: str, *span: int, tenant: str = "default", **limits: Any) -> ExcerptView:
-        return excerpt(ParsedDocument(self.document(collection, document_id, tenant=tenant, text=True).text or ""), document_id, *span, **limits)
+    def document_text(self, collection: str, document_id: str, start_char: int = 0, end_char: int | None = None, *, tenant: str = "default") -> str:
+        return (self.document(collection, document_id, tenant=tenant, text=True).text or "")[start_char:end_char]
+
+    def excerpt(
+        self,
+        collection: str,
+        document_id: str,
+        start_char: int = 0,
+        end_char: int | None = None,
+        *,
+        most: int | None = None,
+        as_of: datetime | None = None,
+        tenant: str = "default",
+    ) -> ExcerptView:
+        document = ParsedDocument(self.document_text(collection, document_id, tenant=tenant))
+        return excerpt(document, document_id, start_char, end_char, most=most, as_of=as_of)
 
     def delete_document(self, collection: str, document_id: str, *, tenant: str = "default") -> None:
         self.document(collection, document_id, tenant=tenant)
@@ -349,52 +356,6 @@ class FakePlatform:
 
     def doctor(self) -> list[CheckView]:
         return [CheckView("ledger", True, "reachable"), CheckView("store", not self.degraded, "the store", "start it" if self.degraded else "")]
-
-    def create_key(
-        self, name: str, *, collections: tuple[str, ...] = (), permissions: tuple[str, ...] = ("read", "write"), tenant: str = "default"
-    ) -> KeyView:
-        key_id = f"key-{len(self._keys) + 1}"
-        view = KeyView(key_id, name, tuple(collections), tuple(permissions), now(), None, None)
-        secret = f"dj_{key_id}_secret"
-        self._keys[key_id] = (view, secret, tenant)
-        return replace(view, key=secret)
-
-    def keys(self, *, tenant: str = "default") -> list[KeyView]:
-        return [view for view, _, owner in self._keys.values() if owner == tenant]
-
-    def revoke_key(self, key_id: str, *, tenant: str = "default") -> None:
-        view, secret, tenant = self._keys[key_id]
-        self._keys[key_id] = (replace(view, revoked_at=now()), secret, tenant)
-
-    def has_keys(self) -> bool:
-        return any(view.revoked_at is None for view, _, _ in self._keys.values())
-
-    def authenticate(self, secret: str) -> Principal:
-        for view, known, tenant in self._keys.values():
-            if known == secret and view.revoked_at is None:
-                return Principal(tenant, view.key_id, view.collections, view.permissions)
-        raise Unauthorised("the API key is unknown or revoked")
-
-    def remember(self, principal_key: str, route: str, idempotency_key: str, payload_hash: str) -> tuple[int, bytes] | None:
-        with self._lock:
-            known = self._remembered.get((principal_key, route, idempotency_key))
-            if known is None:
-                self._remembered[principal_key, route, idempotency_key] = (payload_hash, None)
-                return None
-            if known[0] != payload_hash:
-                raise BadRequest("this Idempotency-Key was used for another payload", code="idempotency_mismatch")
-            if known[1] is None:
-                raise Conflict("a request with this Idempotency-Key is in flight", code="in_flight")
-            return known[1]
-
-    def recall(self, principal_key: str, route: str, idempotency_key: str, status: int, body: bytes) -> None:
-        with self._lock:
-            payload, _ = self._remembered[principal_key, route, idempotency_key]
-            self._remembered[principal_key, route, idempotency_key] = (payload, (status, body))
-
-    def forget(self, principal_key: str, route: str, idempotency_key: str) -> None:
-        with self._lock:
-            self._remembered.pop((principal_key, route, idempotency_key), None)
 
     def metrics(self) -> str:
         return f"# TYPE dujiang_documents gauge\ndujiang_documents {len(self._documents)}\n"

@@ -138,7 +138,10 @@ def leave(store: Store, index: str, owner: str, fence: Mapping[str, int], *, fol
     if fence:
         graph.remove(fence)
         if not folded_later:
+            from graphrag import snapshot
+
             graph.fold()
+            snapshot.refresh(store.graph(), index, force=True)
 
 
 def audited(store: Store, index: str) -> tuple[int, str]:

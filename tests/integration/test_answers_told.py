@@ -67,6 +67,7 @@ def test_an_answer_and_a_run_tell_their_cost_by_part_and_the_metrics_add_it_up(o
     assert (first.cache, again.cache) == ("miss", "hit")
     reader, query = first.usage["reader"], first.usage["query"]
     assert reader.prompt_tokens and reader.completion_tokens and query.total_tokens
+    assert reader.cost is not None and query.cost is not None
     assert reader.cost == pytest.approx((reader.prompt_tokens * 4.0 + reader.completion_tokens * 8.0) / 1e6)
     assert query.cost == pytest.approx(query.total_tokens * 2.0 / 1e6)
     bill = first.steps[-1]

@@ -1,5 +1,5 @@
 # pyright: basic
-"""How a collection is searched and refuses. Which version of a document stands in its collection's graph, and up to which revision a collection was looked through."""
+"""How a collection is searched and refuses; which version of a document stands in the graph, and up to which revision a graph is complete."""
 
 from __future__ import annotations
 
