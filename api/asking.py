@@ -33,6 +33,8 @@ class Asking:
     """weighted or rrf; empty: as the collection is set."""
     lexical_weight: float | None = None
     """Share of full text in hybrid; None: as the collection is set."""
+    assist: Sequence[str] = ()
+    """rewrite, align, multi_query, keywords; none: not even what the settings name."""
     widen: str = ""
     """off, section, or a number of neighbours; empty: as the collection is set."""
 
@@ -53,6 +55,7 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     merge: str
     lexical_weight: float | None
+    assist: Sequence[str]
     widen: str
 
 
@@ -71,6 +74,8 @@ def body(text: str, options: Asking, *, ask: bool) -> dict[str, Any]:
         value["filters"] = list(options.filters)
     if options.as_of:
         value["as_of"] = options.as_of
+    if options.assist:
+        value["assist"] = list(options.assist)
     if ask:
         value["history"] = [{"role": role, "content": content} for role, content in options.history]
         given = {"system": options.system or None, "temperature": options.temperature, "top_p": options.top_p, "max_tokens": options.max_tokens}

@@ -28,6 +28,7 @@ def _question_options(function: F) -> F:
             click.option("--score-threshold", type=click.FloatRange(0, 1), help="Least score."),
             click.option("--merge", type=click.Choice(["weighted", "rrf"]), default=None, help="Of full text and vectors."),
             click.option("--lexical-weight", type=click.FloatRange(0, 1), help="Share of full text in hybrid."),
+            click.option("--assist", default="", metavar="KINDS", help="Before the search a model does: rewrite, align, multi_query, keywords."),
             click.option("--widen", default="", metavar="HOW", help="Show hits with 1 to 8 chunks before and after, or their section; off."),
             click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="On metadata, e.g. 'year>=2020'. Repeatable."),
             click.option("--as-of", default="", metavar="TIME", help="Only what was valid then, e.g. 2024-05-01T00:00+08:00."),
@@ -91,6 +92,7 @@ def _asking(given: dict[str, Any]) -> Asking:
     from api.asking import Asking
 
     given["merge"] = given["merge"] or ""
+    given["assist"] = tuple(part.strip() for part in given["assist"].split(",") if part.strip())
     return Asking(**given)
 
 

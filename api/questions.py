@@ -67,6 +67,7 @@ def question_of(body: QuestionIn, collections: Sequence[str], tenant: str) -> Qu
         merge=body.merge or "",
         lexical_weight=body.lexical_weight,
         widen=body.widen,
+        assist=tuple(body.assist),
     )
 
 

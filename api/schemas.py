@@ -112,6 +112,10 @@ class QuestionIn(Strict):
     k: int | None = Field(None, ge=1, le=1000, validation_alias=AliasChoices("k", "top_k"), description="As the collections are set, else 10.")
     merge: Literal["weighted", "rrf"] | None = Field(None, description="How full text and vectors are merged in hybrid; as the collections are set.")
     lexical_weight: float | None = Field(None, ge=0, le=1, description="Share of full text in hybrid; as each collection is set.")
+    assist: list[str] = Field(
+        default_factory=list,
+        description="What a model does before the search: rewrite, align, multi_query, keywords; none: not even what the server does by itself.",
+    )
     widen: str = Field(
         "", description="Show hits with their surroundings: off, section, or 1 to 8 chunks before and after.", examples=["1", "section"]
     )

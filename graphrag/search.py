@@ -1,4 +1,4 @@
-"""A question over graphs: the entities it names, a walk from them, the chunks it reaches, and what is known of the entities on the way.
+"""A question over graphs: the entities it names, a walk from them, and the chunks it reaches.
 
 The ranking is over structure alone; whatever is shown is read from the store under the asker's own limits (filters, `as_of`), so that nothing
 that the asker may not see is shown or lends its words.
@@ -7,6 +7,7 @@ that the asker may not see is shown or lends its words.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -29,8 +30,8 @@ WINDOW_WORDS = 9
 """Words of the longest name that is looked for in a question."""
 WINDOW_LETTERS = 16
 """The same for scripts without blanks."""
-OVERFETCH = 3
-"""Chunks that are looked at for each one that is shown, where the asker's limits may hide some."""
+PAGE = 100
+"""Chunks that are asked for at once where the asker's limits may hide most of them."""
 
 _WORD = re.compile(r"[^\s,;:!?，。；：！？、（）()\[\]{}“”\"]+")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff][\u3400-\u9fff\uf900-\ufaffA-Za-z0-9·・]*")
@@ -91,16 +92,17 @@ class GraphSearch:
         """
         hits: list[Hit] = []
         told: list[dict[str, object]] = []
+        missing: list[str] = []
         for target in targets:
             graph = self._load(target)
             if graph is None:
-                told.append({"collection": target.collection, "graph": "none yet"})
+                missing.append(target.collection)
                 continue
             found, detail = _one(question, target, graph, k)
             hits += found
             told.append({"collection": target.collection, **detail})
         hits.sort(key=lambda hit: (-round(hit.score, 12), hit.key, hit.ordinal, hit.collection))
-        return GraphFound(tuple(hits[:k]), detail={"collections": told})
+        return GraphFound(tuple(hits[:k]), detail={"collections": told, "missing": missing})
 
 
 def link(text: str, numbers: Mapping[str, int]) -> list[int]:
@@ -168,9 +170,9 @@ def _one(question: Understood, target: Place, graph: Ready, k: int) -> tuple[lis
         start *= (1.0 - SEED_SHARE) / start.sum()
         begin *= SEED_SHARE / begin.sum()
     _, scores, sweeps = ranking.rank(walk, start, begin)
-    hits = _shown(asked, target, snapshot, scores, k)
+    hits, stale = _shown(asked, target, snapshot, scores, k)
     detail: dict[str, object] = {"linked": [snapshot.keys[number] for number in linked], "seeds": len(seeds), "sweeps": sweeps, "hits": len(hits)}
-    return hits, detail | {"generation": snapshot.generation}
+    return hits, detail | {"generation": snapshot.generation, "stale": stale}
 
 
 def _seeds(question: Understood, target: Place, snapshot: Snapshot) -> list[int]:
@@ -182,32 +184,37 @@ def _seeds(question: Understood, target: Place, snapshot: Snapshot) -> list[int]
 
 
 def _number(snapshot: Snapshot, hit: Hit) -> int | None:
-    owner = int(np.searchsorted(np.array(snapshot.documents), hit.document_id)) if snapshot.documents else 0
+    owner = bisect_left(snapshot.documents, hit.document_id)
     if owner >= len(snapshot.documents) or snapshot.documents[owner] != hit.document_id:
         return None
     first, last = np.searchsorted(snapshot.owners, owner), np.searchsorted(snapshot.owners, owner, side="right")
     return next((number for number in range(int(first), int(last)) if snapshot.chunks[number].ordinal == hit.ordinal), None)
 
 
-def _shown(asked: Question, target: Place, snapshot: Snapshot, scores: ranking.Floats, k: int) -> list[Hit]:
-    """The best chunks as the store shows them to this asker, the best one with score 1."""
-    limited = bool(asked.filters) or asked.as_of is not None
-    wanted = min(len(scores), k * OVERFETCH if limited else k + 8)
-    order = np.argsort(-scores, kind="stable")[:wanted]
-    order = order[scores[order] > 0.0]
-    places = [(snapshot.documents[int(snapshot.owners[number])], snapshot.chunks[int(number)].ordinal) for number in order]
-    found = {
-        (hit.document_id, hit.ordinal): hit for hit in target.store.chunks(target.index, places, StoreQuery(filters=asked.filters, as_of=asked.as_of))
-    }
+def _shown(asked: Question, target: Place, snapshot: Snapshot, scores: ranking.Floats, k: int) -> tuple[list[Hit], int]:
+    """The best chunks as the store shows them to this asker, the best one with score 1; and how many the graph knows in an older cut.
+
+    Page after page is asked for until enough are shown: filters may let only a few of many through.
+    """
+    reached = np.flatnonzero(scores > 0.0)
+    order = reached[np.argsort(-scores[reached], kind="stable")]
+    limits = StoreQuery(filters=asked.filters, as_of=asked.as_of)
     hits: list[Hit] = []
-    top = float(scores[order[0]]) if len(order) else 1.0
-    for place, number in zip(places, order, strict=True):
-        hit = found.get(place)
-        # the document may have been cut anew since: then the graph's word about this chunk is out of date
-        if hit is None or hit.chunk_id != snapshot.chunks[int(number)].chunk_id:
-            continue
-        score = float(scores[number]) / top
-        hits.append(replace(hit, score=score, scores={**hit.scores, "graph": score}, collection=target.collection))
-        if len(hits) == k:
-            break
-    return hits
+    stale = 0
+    page = max(k + 8, PAGE if asked.filters or asked.as_of is not None else 0)
+    for start in range(0, len(order), page):
+        numbers = [int(number) for number in order[start : start + page]]
+        places = [(snapshot.documents[int(snapshot.owners[number])], snapshot.chunks[number].ordinal) for number in numbers]
+        found = {(hit.document_id, hit.ordinal): hit for hit in target.store.chunks(target.index, places, limits)}
+        for place, number in zip(places, numbers, strict=True):
+            hit = found.get(place)
+            if hit is None:
+                continue
+            if hit.chunk_id != snapshot.chunks[number].chunk_id:
+                stale += 1
+                continue
+            score = float(scores[number] / scores[order[0]])
+            hits.append(replace(hit, score=score, scores={**hit.scores, "graph": score}, collection=target.collection))
+            if len(hits) == k:
+                return hits, stale
+    return hits, stale

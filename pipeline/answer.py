@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from time import perf_counter
 
-from pipeline import packs, prompt, reading, refuse, retrieve
+from pipeline import assist, packs, prompt, reading, refuse, retrieve
 from pipeline.contracts import Answer, Evidence, EvidencePack, Mode, Question, Step, Usage
 from pipeline.errors import BrokenContract
 from pipeline.grounding import Policy
@@ -41,10 +41,20 @@ def gather(
     reranker: Reranker | None = None,
     graph: GraphRetriever | None = None,
     options: Reading = Reading(),
+    llm: LLM | None = None,
+    shelf: Shelf | None = None,
 ) -> EvidencePack:
-    """Search, judge and cut to the budget. Raises as `retrieve.search` does."""
+    """Search, judge and cut to the budget. Raises as `retrieve.search` does.
+
+    Args:
+        llm, shelf: for what `Question.assist` asks for, and where that is kept.
+    """
     understood, first = retrieve.begin(question)
-    found = retrieve.find(understood, targets, reranker=reranker, graph=graph, options=options.retrieval)
+    if understood.question.assist and llm is not None:
+        given = (understood.question, targets, llm, shelf or Shelf(None, 0.0, ()))
+        found = assist.find(*given, reranker=reranker, graph=graph, options=options.retrieval)
+    else:
+        found = retrieve.find(understood, targets, reranker=reranker, graph=graph, options=options.retrieval)
     started = perf_counter()
     thresholds = {target.collection: _threshold(target, options) for target in targets}
     verdict = refuse.judge(understood.question, understood.language, found.hits, thresholds)
@@ -139,7 +149,7 @@ def _ask(
 ) -> Generator[str | Answer]:
     """Cache, gather, read. Only one process at a time computes an answer that several wait for."""
     question = understand(question).question
-    evidence_parts = _evidence_parts(question, targets, access, reranker, graph, options)
+    evidence_parts = [*_evidence_parts(question, targets, access, reranker, graph, options), *_assist_parts(question, llm)]
     pack_key = packs.cache_key("pack", *evidence_parts)
     answer_key = packs.cache_key("answer", *evidence_parts, *_reader_parts(question, llm, options))
     started, until, waited = perf_counter(), time.monotonic() + WAIT_S, False
@@ -158,7 +168,7 @@ def _ask(
             looked = perf_counter() - started
             pack = shelf.get(pack_key, packs.load_pack)
             if pack is None:
-                pack = gather(question, targets, reranker=reranker, graph=graph, options=options)
+                pack = gather(question, targets, reranker=reranker, graph=graph, options=options, llm=llm, shelf=shelf)
                 if not _transient(pack.steps):
                     shelf.put(pack_key, packs.dump_pack(pack))
             else:
@@ -198,6 +208,14 @@ def _evidence_parts(
     ranked = (reranker.name if reranker else "", graph.state(targets) if graph and question.mode is Mode.GRAPH else "")
     # what becomes of the answer changes no evidence
     return [question.tenant, access, searched, asked, ranked, asdict(replace(options, grounding=Policy()))]
+
+
+def _assist_parts(question: Question, llm: LLM) -> list[object]:
+    """All that decides what a model makes of the question before the search; nothing where it is not asked."""
+    if not question.assist:
+        return []
+    kinds = assist.check(question.assist)
+    return [kinds, assist.versions(kinds), llm.name, llm.revision, question.history if "rewrite" in kinds else ()]
 
 
 def _reader_parts(question: Question, llm: LLM, options: Reading) -> list[object]:

@@ -32,7 +32,7 @@ def _spelt(word: str) -> str:
 
 
 OPENING = re.compile(
-    rf"<(?={_SKIP}/?{_SKIP}(?:{_spelt('passage')}|{_spelt('question')})\b"
+    rf"<(?={_SKIP}/?{_SKIP}(?:{'|'.join(map(_spelt, ('passage', 'question', 'conversation', 'titles', 'answer')))})\b"
     r"|[|｜]|<\s*/?\s*SYS|/?(?:s|bos|eos|start_of_turn|end_of_turn|system|assistant)>)"
     r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT)\])",
     re.IGNORECASE,
@@ -143,8 +143,20 @@ def _recent(history: Sequence[tuple[str, str]], budget: int, encoding: str) -> t
     return tuple(reversed(kept))
 
 
+def fill(name: str, **values: str) -> tuple[tuple[tuple[str, str], ...], str]:
+    """The messages of another template, and its version. Whoever calls shields what comes from people or documents."""
+    template, made = _template(name)
+    rules, _, body = template.partition("\n---\n")
+    return (("system", Template(rules).substitute(values).strip()), ("user", Template(body).substitute(values).strip())), made
+
+
+def fill_version(name: str) -> str:
+    """Changes whenever that template does."""
+    return _template(name)[1]
+
+
 @cache
-def _template() -> tuple[str, str]:
+def _template(name: str = "answer") -> tuple[str, str]:
     """The template and the first 16 hex digits of its SHA-256."""
-    data = (files("pipeline") / "prompts" / "answer.md").read_bytes()
+    data = (files("pipeline") / "prompts" / f"{name}.md").read_bytes()
     return data.decode(), hashlib.sha256(data).hexdigest()[:16]

@@ -344,6 +344,8 @@ class Generation:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    schema: Mapping[str, object] | None = None
+    """JSON schema of the answer; a service that cannot keep to one is asked without."""
 
 
 class LLM(Protocol):

@@ -41,11 +41,12 @@ def evidence_score(hit: Hit, language: str = "") -> float:
     The mean of its coverage (idf-weighted share of the question's terms that it holds) and its cosine: their AUC for
     foreign questions is 0.98 to 1.00 with either embedder of this house, on five sets. Coverage alone where no vector was
     compared; the cosine alone where it is higher and the hit is written in another script than the question's `language`,
-    so that terms cannot meet. A graph hit stands for itself.
+    so that terms cannot meet. How near a graph says a hit is
+    to what the question names is no evidence: the best one is always near.
     """
     covered = hit.scores.get("coverage", 0.0)
     if "similarity" not in hit.scores:
-        return max(covered, hit.scores.get("graph", 0.0))
+        return covered
     similar = min(max(hit.scores["similarity"], 0.0), 1.0)
     mean = (covered + similar) / 2
     foreign = bool(language) and similar > covered and text.language(hit.text[:LOOKED_AT]) not in {language, ""}

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from pipeline import pricing
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, StoreQuery, Usage, Vectors
@@ -32,6 +32,8 @@ from pipeline.widen import Shown, widen
 __all__ = ["GraphRetriever", "Metered", "Retrieval", "Target", "begin", "find", "fuse", "passage", "search", "widened"]
 
 MIN_SIMILARITY = 0.2
+GRAPH_SLOTS = 8
+"""Most hits that a graph puts in front, outside `k`."""
 WIDEN_TOKENS = 6_000
 """All hits of a search with their surroundings: as much as a reader is sent by default."""
 RELAXED_MATCH = 0.1
@@ -156,15 +158,17 @@ def find(
     usage = {"query": spent}
     hits = distinct(hits)
     if reranker is not None and hits:
-        hits, step, usage["rerank"] = _rerank(question, hits[: max(options.rerank_depth, question.k)], reranker)
+        hits, step, usage["rerank"] = reranked(question, hits[: max(options.rerank_depth, question.k)], reranker)
         steps.append(step)
     least = {target.collection: _threshold(question, target) for target in targets}
     hits = [hit for hit in hits if hit.score >= least[hit.collection]]
+    hits = hits[: question.k]
     if question.mode is Mode.GRAPH and graph is not None:
         front, step = _graph(understood, targets, graph)
         steps.append(step)
-        hits = distinct([*front, *hits])
-    shown = tuple(_covered(hit, weights.get(hit.collection, {})) for hit in hits[: question.k])
+        # Slots of their own, in front: what the graph leads to takes no place from what the question itself finds.
+        hits = distinct([*(hit for hit in front if hit.score >= least.get(hit.collection, 0.0)), *hits])
+    shown = tuple(_covered(hit, weights.get(hit.collection, {})) for hit in hits)
     return SearchResult(question.text, question.mode, shown, tuple(steps), usage)
 
 
@@ -332,7 +336,7 @@ def _share(query: StoreQuery, lexical_weight: float) -> float:
     return lexical_weight if query.words or query.grams else 0.0
 
 
-def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:
+def reranked(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:
     """The hits in the reranker's order, or in their own when it fails."""
     started, lost, usage = perf_counter(), "", Usage(requests=1)
     passages = [passage(hit) for hit in hits]
@@ -352,9 +356,10 @@ def _rerank(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[li
 
 def _graph(understood: Understood, targets: Sequence[Target], graph: GraphRetriever) -> tuple[list[Hit], Step]:
     started = perf_counter()
-    reached = graph.find(understood, targets, understood.question.k)
-    hits = list(reached.hits)
-    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", **reached.detail, "candidates": _table(hits)})
+    reached = graph.find(understood, targets, min(understood.question.k, GRAPH_SLOTS))
+    hits, missing = list(reached.hits), cast("Sequence[str]", reached.detail.get("missing", ()))
+    lost = f"no graph is built yet of {', '.join(missing)}" if missing else ""
+    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", **reached.detail, "candidates": _table(hits)}, lost)
 
 
 def _covered(hit: Hit, weights: Mapping[str, float]) -> Hit:

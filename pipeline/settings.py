@@ -77,6 +77,8 @@ class Settings:
     embedder_concurrency: int = 0
     """Requests at once, over all workers; 0: as many as there are threads."""
     llm: str = "extractive"
+    assist: str = ""
+    """What the model does for every question before the search: rewrite, align, multi_query, keywords, with commas."""
     llm_base_url: str = ""
     llm_api_key: str = ""
     llm_rps: float = 0.0

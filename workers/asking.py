@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipeline import answer, grounding, pricing, retrieve
+from pipeline import answer, assist, grounding, pricing, retrieve
 from pipeline.contracts import Answer, EvidencePack, Question, SearchResult
 from pipeline.identity import index_name
+from pipeline.packs import cache_group
 from pipeline.protocols import LLM
 from pipeline.retrieve import Target
+from pipeline.shelf import Shelf
 from workers import costs
 from workers.collecting import check_store
 from workers.ledger import catalog
 from workers.runtime import Runtime
 
 USUAL_HITS = 10
+NO_ASSIST = ("none",)
+"""What a question says that wants none of what the settings name."""
 
 
 def settled(question: Question, targets: Sequence[Target]) -> Question:
@@ -47,14 +51,30 @@ class Asking:
 
     def search(self, question: Question) -> SearchResult:
         targets = self.targets(question)
-        found = retrieve.search(settled(question, targets), targets, reranker=self._runtime.reranker, graph=self._runtime.graph_search)
+        found = self._searched(settled(self._helped(question), targets), targets)
         costs.note(self._runtime.spending, found)
         return replace(found, steps=(*found.steps, pricing.bill(found.usage, found.steps)))
+
+    def _helped(self, question: Question) -> Question:
+        """With the assistance that the settings name, where the question leaves it open. Raises BadRequest."""
+        kinds = question.assist or tuple(part.strip() for part in self._runtime.settings.assist.split(",") if part.strip())
+        return replace(question, assist=() if kinds == NO_ASSIST else assist.check(kinds))
+
+    def _searched(self, question: Question, targets: Sequence[Target]) -> SearchResult:
+        runtime = self._runtime
+        if not question.assist:
+            return retrieve.search(question, targets, reranker=runtime.reranker, graph=runtime.graph_search)
+        understood, step = retrieve.begin(question)
+        groups = [cache_group(question.tenant, target.collection) for target in targets]
+        shelf = Shelf(runtime.cache, float(runtime.settings.cache_ttl), groups)
+        found = assist.find(understood.question, targets, runtime.llm, shelf, reranker=runtime.reranker, graph=runtime.graph_search)
+        hits, around = retrieve.widened(understood.question, found.hits, targets)
+        return replace(found, hits=hits, steps=(step, *found.steps, *around))
 
     def ask(self, question: Question) -> Answer:
         runtime, targets = self._runtime, self.targets(question)
         found = answer.ask(
-            settled(question, targets),
+            settled(self._helped(question), targets),
             targets,
             runtime.llm,
             cache=runtime.cache,
@@ -68,9 +88,8 @@ class Asking:
     def gather(self, question: Question) -> EvidencePack:
         """The evidence alone, for readers of one's own; `read` takes it, or what JSON made of it."""
         targets = self.targets(question)
-        return answer.gather(
-            settled(question, targets), targets, reranker=self._runtime.reranker, graph=self._runtime.graph_search, options=self._options
-        )
+        runtime, asked = self._runtime, settled(self._helped(question), targets)
+        return answer.gather(asked, targets, reranker=runtime.reranker, graph=runtime.graph_search, options=self._options, llm=runtime.llm)
 
     def read(self, pack: EvidencePack, llm: LLM | None = None) -> Answer:
         """An answer from a pack, by this reader or the configured one; nothing is searched and nothing cached."""
@@ -81,7 +100,7 @@ class Asking:
     def stream(self, question: Question) -> Iterator[str | Answer]:
         runtime, targets = self._runtime, self.targets(question)
         pieces = answer.stream(
-            settled(question, targets),
+            settled(self._helped(question), targets),
             targets,
             runtime.llm,
             cache=runtime.cache,

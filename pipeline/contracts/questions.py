@@ -67,6 +67,8 @@ class Question:
     """weighted or rrf; empty: the collections' own."""
     lexical_weight: float | None = None
     """Share of full text in HYBRID; None: each collection's own."""
+    assist: tuple[str, ...] = ()
+    """What a model may do before the search: rewrite, align, multi_query, keywords."""
     widen: str = ""
     """off, section, or a number of neighbours; empty: each collection's own. See `Tuning.widen`."""
 

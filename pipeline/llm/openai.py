@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SETTING = "DUJIANG_LLM"
 PATIENCE_S = 5.0
 """Somebody waits for the answer: rather a little later than not at all."""
+FORMS = ("json_schema", "json_object", "")
+"""Of a structured answer, the strictest first; the last one asks in words only."""
 ANSWER_TOKENS = 500
 """What an answer is taken to have until the service has counted it."""
 
@@ -94,6 +96,7 @@ class OpenAILLM:
         # another server behind an "openai" address knows the old name only
         self._limit_key = provider.limit_key if base_url == provider.base_url or not provider.base_url else "max_tokens"
         self._with_usage = True
+        self._form = FORMS[0]
         self._lock = threading.Lock()
         self._opened: OpenAI | None = None
         self._pid = 0
@@ -102,12 +105,25 @@ class OpenAILLM:
         """See the protocol. `text` is empty when the model ends without text, which `finish_reason` then explains."""
         with self._limiter.request(tokens=_about(messages, options), patience_s=PATIENCE_S) as permit:
             with self._typed():
-                answer = self._client().chat.completions.create(
-                    model=self._model, messages=_roles(messages), extra_body=self._options(options), extra_headers=self._headers()
-                )
+                answer = self._create(messages, options)
             completion = self._completion(answer)
             permit.used(completion.usage.total_tokens)
         return completion
+
+    def _create(self, messages: Sequence[tuple[str, str]], options: Generation) -> ChatCompletion:
+        """Asks for JSON in the strictest form that the service takes; one that refuses a form is never asked for it again."""
+        from openai import BadRequestError, UnprocessableEntityError
+
+        while True:
+            form = self._form if options.schema is not None else FORMS[-1]
+            try:
+                return self._client().chat.completions.create(
+                    model=self._model, messages=_roles(messages), extra_body=self._options(options, form), extra_headers=self._headers()
+                )
+            except (BadRequestError, UnprocessableEntityError):
+                if form == FORMS[-1]:
+                    raise
+                self._form = FORMS[FORMS.index(form) + 1]
 
     def stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Iterator[str | Completion]:
         """See the protocol. Closing the iterator ends the request."""
@@ -178,9 +194,14 @@ class OpenAILLM:
             raise self._broken("a piece whose content is not text")
         return piece or "", choice.finish_reason or ""
 
-    def _options(self, options: Generation) -> dict[str, object]:
+    def _options(self, options: Generation, form: str = "") -> dict[str, object]:
         given = {"temperature": options.temperature, "top_p": options.top_p, self._limit_key: options.max_tokens}
-        return {name: value for name, value in given.items() if value is not None}
+        found: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+        if form == "json_schema":
+            found["response_format"] = {"type": form, "json_schema": {"name": "answer", "schema": dict(options.schema or {})}}
+        elif form:
+            found["response_format"] = {"type": form}
+        return found
 
     def _headers(self) -> dict[str, str | Omit]:
         """The client always sends a key of its own accord; a server without one may refuse any."""

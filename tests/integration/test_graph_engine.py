@@ -130,4 +130,19 @@ def test_a_collection_without_a_graph_yet_is_named_and_answers_all_the_same(syst
     index = index_name(row.tenant, row.name, row.generation)
     store.graph().remove(index, GraphKind.SNAPSHOT, [record.id for record in store.graph().scan(index, GraphKind.SNAPSHOT)])
     found = asked(system, name, "Lin Cen")
-    assert found.hits and "none yet" in str([step.detail for step in found.steps])
+    assert found.hits and any("no graph is built yet" in step.degraded for step in found.steps)
+
+
+def test_a_question_that_nothing_answers_is_refused_in_graph_mode_too(system: System, tmp_path: Path, name: str) -> None:
+    system.finish(system.ingest(write(tmp_path / "docs", BOATS), collection=name))
+    settled(system, name)
+    foreign = "Which Antarctic submarine orchestra won the 1987 chess medal in zoology?"
+    assert system.platform.ask(Question(foreign, (name,), mode=Mode.GRAPH, k=3)).refused
+
+
+def test_what_the_graph_leads_to_takes_no_place_from_what_the_question_finds(system: System, tmp_path: Path, name: str) -> None:
+    system.finish(system.ingest(write(tmp_path / "docs", BOATS), collection=name))
+    settled(system, name)
+    plain = system.platform.search(Question("gauge of Stone Bridge", (name,), k=2)).hits
+    led = system.platform.search(Question("gauge of Stone Bridge", (name,), mode=Mode.GRAPH, k=2)).hits
+    assert {hit.chunk_id for hit in plain} <= {hit.chunk_id for hit in led} and len(led) <= 4

@@ -77,6 +77,8 @@ class Config:
     max_inputs: int = 0
     """More inputs in a request get 400, as providers do."""
     refuse_stream_options: bool = False
+    refuse_response_format: str = ""
+    """A `response_format` of this type gets 400, as of services that do not know it."""
     answers: list[str] = field(default_factory=list)
     """Chat says these in turn, the last one for ever; empty: quote the first passage."""
     finish_reason: str = "stop"
@@ -240,6 +242,8 @@ def chat(state: State, asked: dict[str, Any]) -> list[bytes]:
     streamed = bool(asked.get("stream"))
     if streamed and "stream_options" in asked and config.refuse_stream_options:
         raise Refusal(400, "unknown field stream_options", "unknown_field")
+    if config.refuse_response_format and (asked.get("response_format") or {}).get("type") == config.refuse_response_format:
+        raise Refusal(400, "this response_format is not supported", "invalid_request_error")
     prompt = "\n".join(str(message.get("content") or "") for message in asked["messages"])
     told = obey(prompt, everywhere=config.obeys == "everywhere") if config.obeys else None
     text = answer_text(state, prompt) if told is None else told
