@@ -48,7 +48,7 @@ class Mention:
     chunk: int
     """Index into `Contribution.chunks`."""
     start: int
-    """First place in the document; it lies within the chunk."""
+    """First place in the document; it lies within the chunk. Empty where the document's title, which is no part of the text, names it."""
     end: int
     count: int = 1
     """Places in this chunk."""

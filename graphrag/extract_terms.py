@@ -18,10 +18,10 @@ from pipeline.contracts import Chunk
 from pipeline.sentences import sentences
 from pipeline.text import fold
 
-VERSION = "terms:1"
-IN_SENTENCE = 12
+VERSION = "terms:2"
+IN_SENTENCE = 8
 """Names of one sentence that are tied to each other, the first ones."""
-LINKS = 256
+LINKS = 96
 """Of one chunk; those of most sentences stay."""
 LONGEST = 60
 """Characters of a name."""
@@ -92,10 +92,11 @@ def extract(document_id: str, version: int, title: str, chunks: Sequence[Chunk])
     links: list[Link] = []
     done = 0
     for place, chunk in enumerate(chunks):
-        ours, tied = _chunk(place, chunk, done)
+        following = chunks[place + 1].start if place + 1 < len(chunks) else None
+        ours, tied, ended = _chunk(place, chunk, done, following)
         if place == 0 and title.strip():
             ours = _titled(title.strip(), chunk, ours)
-        done = max(done, chunk.end)
+        done = max(done, ended)
         mentions += ours
         links += tied
     return Contribution(document_id, version, VERSION, refs, tuple(mentions), tuple(links))
@@ -116,35 +117,47 @@ def names(text: str) -> list[Found]:
     return kept
 
 
-def _chunk(place: int, chunk: Chunk, done: int) -> tuple[list[Mention], list[Link]]:
-    """Mentions and links of one chunk; what begins before `done` was counted for another one."""
-    first: dict[str, tuple[Found, int, int]] = {}
+def _chunk(place: int, chunk: Chunk, done: int, following: int | None) -> tuple[list[Mention], list[Link], int]:
+    """Mentions and links of one chunk, and where its last mention ends.
+
+    Args:
+        done: where the last mention of the chunks before ends: what begins earlier was counted there.
+        following: where the next chunk begins; a name that this one cuts off is left to it, if it is whole there.
+    """
+    first: dict[str, tuple[Found, int]] = {}
     pairs: dict[tuple[str, str], tuple[int, int, int]] = {}
+    found = names(chunk.text)
+    at = 0
     for start, end in sentences(chunk.text):
         keys: list[str] = []
-        for one in names(chunk.text[start:end]):
-            at = chunk.start + start + one.start
-            if at < done:
+        while at < len(found) and found[at].start < end:
+            one, at = found[at], at + 1
+            begins, ends = chunk.start + one.start, chunk.start + one.end
+            if begins < done or (ends == chunk.end and following is not None and following <= begins):
                 continue
             for name, shift, length in _readings(one):
                 canonical = key(name)
                 if not canonical:
                     continue
                 known = first.get(canonical)
-                first[canonical] = (known[0], known[1], known[2] + 1) if known else (Found(at + shift, at + shift + length, one.type, name), at, 1)
+                first[canonical] = (known[0], known[1] + 1) if known else (Found(begins + shift, begins + shift + length, one.type, name), 1)
                 if canonical not in keys:
                     keys.append(canonical)
-        span = (chunk.start + start, chunk.start + end)
-        for left in range(min(len(keys), IN_SENTENCE)):
-            for right in range(left + 1, min(len(keys), IN_SENTENCE)):
-                pair = (min(keys[left], keys[right]), max(keys[left], keys[right]))
-                known_pair = pairs.get(pair)
-                pairs[pair] = (known_pair[0] + 1, known_pair[1], known_pair[2]) if known_pair else (1, *span)
-    mentions = [Mention(name, one.name, one.type, place, one.start, one.end, count) for name, (one, _, count) in first.items()]
+        _tie(keys[:IN_SENTENCE], (chunk.start + start, chunk.start + end), pairs)
+    mentions = [Mention(name, one.name, one.type, place, one.start, one.end, count) for name, (one, count) in first.items()]
     mentions.sort(key=lambda one: (one.start, one.key))
-    best = sorted(pairs.items(), key=lambda item: (-item[1][0], item[0]))[:LINKS]
+    best = sorted(pairs.items(), key=lambda item: (-item[1][0], item[1][1], item[0]))[:LINKS]
     links = [Link(left, right, place, start, end, float(weight)) for (left, right), (weight, start, end) in sorted(best)]
-    return mentions, links
+    return mentions, links, max((one.end for one in mentions), default=done)
+
+
+def _tie(keys: Sequence[str], span: tuple[int, int], pairs: dict[tuple[str, str], tuple[int, int, int]]) -> None:
+    """Count a sentence for each two of its names; the first one that holds them is their evidence."""
+    for place, left in enumerate(keys):
+        for right in keys[place + 1 :]:
+            pair = (min(left, right), max(left, right))
+            known = pairs.get(pair)
+            pairs[pair] = (known[0] + 1, known[1], known[2]) if known else (1, *span)
 
 
 def _readings(one: Found) -> Iterator[tuple[str, int, int]]:
@@ -159,7 +172,7 @@ def _readings(one: Found) -> Iterator[tuple[str, int, int]]:
 
 
 def _titled(title: str, chunk: Chunk, mentions: list[Mention]) -> list[Mention]:
-    """The document's title as a name of its first chunk, where it is short enough to be one."""
+    """The document's title as a name of its first chunk, where it is short enough; with an empty span where it is no part of the text."""
     canonical = key(title)
     if not canonical or len(title) > LONGEST:
         return mentions

@@ -1,4 +1,8 @@
-"""Pairs of names, written before the rules that are held to them: the same thing under two names, and look-alikes that are two things."""
+"""Pairs of names: the same thing under two names, and look-alikes that are two things.
+
+Written together with the rules, by the same hand, so that they hold the rules to what they promise and say nothing of how often names meet elsewhere.
+`HARD` was written by another hand afterwards, to break them.
+"""
 
 SAME = (
     ("World Health Organization", "world health organization"),
@@ -83,4 +87,14 @@ OTHER = (
     ("四号站", "十四号站"),
     ("A站", "B站"),
     ("水位计", "水位"),
+)
+HARD = (
+    ("Mercury (planet)", "Mercury (element)"),
+    ("Georgia (country)", "Georgia (U.S. state)"),
+    ("潮汐（小说）", "潮汐（电影）"),
+    ("Miss Saigon", "Saigon"),
+    ("Mr. Robot", "Robot"),
+    ("Dr. No", "No"),
+    ("Bad Company", "Bad"),
+    ("长江集团", "长江"),
 )
