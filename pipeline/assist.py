@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 from pipeline import packs, pricing, prompt, retrieve
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, Usage
 from pipeline.errors import BadRequest, BrokenContract, PipelineError
+from pipeline.fusion import ordered, scored
 from pipeline.protocols import LLM, Generation, Reranker
-from pipeline.retrieve import GraphRetriever, Retrieval, Target
+from pipeline.retrieve import Candidates, GraphRetriever, Retrieval, Target
 from pipeline.shelf import Shelf
 from pipeline.structured import ask_json
+from pipeline.text import query_terms
 
 KINDS = ("rewrite", "align", "multi_query", "keywords")
 """In the order in which they are done."""
@@ -30,6 +33,14 @@ TITLES = 12
 LONGEST = 2_000
 """Characters of a rewritten question."""
 ANSWER_TOKENS = 400
+WAIT_S = 30.0
+"""Longest wait for another process that asks the model the same."""
+WORDING = 0.8
+"""What a score is worth that another wording of the question got."""
+KEYWORD = 0.6
+"""The same for keywords: one that a chunk holds in full scores 1.0, however little it says."""
+INVENTED = 0.3
+"""Most of a rewritten question's words that stand neither in the question nor in its conversation: "located", "used"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +48,7 @@ class Assisted:
     """The texts that are searched for one question."""
 
     texts: tuple[str, ...]
-    """The first one is the question, or what it was rewritten to."""
+    """The first one is the question, or what it was rewritten to: what the others find is measured by it."""
     keywords: str = ""
     """For full text alone; empty where none were asked for."""
     steps: tuple[Step, ...] = ()
@@ -70,7 +81,7 @@ class Assistant:
         kinds = check(question.assist)
         texts, keywords = [question.text], ""
         if "rewrite" in kinds and question.history:
-            texts = [self._one("rewrite", "question", texts[0], history=_spoken(question.history))]
+            texts = self._rewritten(question)
         if "align" in kinds:
             titles = _titles(self._first(texts[0]))
             if titles:
@@ -81,6 +92,17 @@ class Assistant:
             keywords = " ".join(self._several("keywords", "keywords", texts[0], KEYWORDS))
         distinct = tuple(dict.fromkeys(text.strip()[:LONGEST] for text in texts if text.strip()))
         return Assisted(distinct, keywords, tuple(self._steps), pricing.added(self._spent))
+
+    def _rewritten(self, question: Question) -> list[str]:
+        """The question in full, in the place of what was asked; only beside it where it says what nobody has said."""
+        full = self._one("rewrite", "question", question.text, history=_spoken(question.history))
+        said, _ = query_terms(" ".join([question.text, *(turn for _, turn in question.history)]))
+        words, _ = query_terms(full)
+        if len(set(words) - set(said)) <= INVENTED * len(words):
+            return [full]
+        lost = "the rewritten question says what nobody said: it is searched beside the one that was asked"
+        self._steps[-1] = replace(self._steps[-1], degraded=lost)
+        return [question.text, full]
 
     def _one(self, kind: str, name: str, text: str, **values: str) -> str:
         """The text that the model gives, or the one that it was given."""
@@ -99,16 +121,20 @@ class Assistant:
         started, lost = perf_counter(), ""
         messages, version = prompt.fill(kind, **values)
         key = packs.cache_key("assist", kind, self._llm.name, self._llm.revision, version, messages)
-        found: Mapping[str, Any] | None = self._shelf.get(key, _loaded)
-        known = found is not None
-        if found is None:
-            try:
-                made = ask_json(self._llm, messages, schema, options=Generation(temperature=0.0, max_tokens=ANSWER_TOKENS))
-                found = made.value
-                self._spent.append(made.usage)
-                self._shelf.put(key, json.dumps(found).encode())
-            except PipelineError as error:
-                found, lost = {}, f"the question goes without {kind}: {error.detail}"
+        with ExitStack() as held:
+            found: Mapping[str, Any] | None = self._shelf.get(key, _loaded)
+            if found is None:
+                self._shelf.lead(held, key, WAIT_S)
+                found = self._shelf.get(key, _loaded)
+            known = found is not None
+            if found is None:
+                try:
+                    made = ask_json(self._llm, messages, schema, options=Generation(temperature=0.0, max_tokens=ANSWER_TOKENS))
+                    found = made.value
+                    self._spent.append(made.usage)
+                    self._shelf.put(key, json.dumps(found).encode())
+                except PipelineError as error:
+                    found, lost = {}, f"the question goes without {kind}: {error.detail}"
         detail = {"assist": kind, "model": self._llm.name, "cached": known, "transient": bool(lost), "found": dict(found), "version": version}
         self._steps.append(Step("understand", perf_counter() - started, detail, lost))
         return found
@@ -124,43 +150,55 @@ def find(
     graph: GraphRetriever | None = None,
     options: Retrieval = Retrieval(),
 ) -> SearchResult:
-    """As `retrieve.find`, over every text that the question was given; the reranker sees what all of them found, once. Raises as it does."""
+    """As `retrieve.find`, over every text that the question was given. Reranker, thresholds and graph see what all of them found, once.
+
+    What the model wrote widens the search and is no measure of what it finds: coverage and cosine are always the question's own. Raises as it does.
+    """
 
     def first(text: str) -> Sequence[Hit]:
-        understood, _ = retrieve.begin(replace(question, text=text, k=TITLES, assist=()))
-        return retrieve.find(understood, targets, graph=graph, options=options).hits
+        understood, _ = retrieve.begin(replace(question, text=text, mode=_flat(question.mode), k=TITLES, assist=()))
+        return retrieve.find(understood, targets, options=options).hits
 
     helped = Assistant(llm, shelf, first).assist(question)
-    results: list[SearchResult] = []
-    for one in _searched(question, helped):
-        understood, _ = retrieve.begin(one)
-        results.append(retrieve.find(understood, targets, graph=graph, options=options))
-    hits = merged([result.hits for result in results])
-    steps = [*helped.steps, *(step for result in results for step in result.steps)]
-    usage = {"query": pricing.added([helped.usage, *(result.usage["query"] for result in results)])}
-    if reranker is not None and hits:
-        hits, step, usage["rerank"] = retrieve.reranked(question, hits[: max(options.rerank_depth, question.k)], reranker)
-        steps.append(step)
-    return SearchResult(question.text, question.mode, tuple(hits[: question.k]), tuple(steps), usage)
+    searched = _searched(question, helped)
+    asked = [retrieve.begin(one)[0] for one, _ in searched]
+    found = [retrieve.candidates(one, targets, options) for one in asked]
+    own, others = found[0], [(worth, part) for (_, worth), part in zip(searched[1:], found[1:], strict=True)]
+    spent = pricing.added([helped.usage, *(part.usage for part in found)])
+    steps = [*helped.steps, *(step for part in found for step in part.steps)]
+    gathered = replace(own, hits=merged(own, others), steps=steps, usage=spent)
+    shown = retrieve.finish(asked[0], targets, gathered, reranker=reranker, graph=graph, options=options)
+    return replace(shown, query=question.text, mode=question.mode)
 
 
-def merged(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
-    """Hits of several texts for one question: each chunk once, with its best score; ties by (key, ordinal)."""
-    best: dict[tuple[str, str], Hit] = {}
-    for hits in lists:
-        for hit in hits:
-            known = best.get((hit.collection, hit.chunk_id))
-            if known is None or hit.score > known.score:
-                best[hit.collection, hit.chunk_id] = hit
-    return sorted(best.values(), key=lambda hit: (-round(hit.score, 12), hit.key, hit.ordinal, hit.collection))
+def merged(own: Candidates, others: Sequence[tuple[float, Candidates]]) -> list[Hit]:
+    """Each chunk once with its best score, best first; ties by (key, ordinal).
+
+    Args:
+        others: what each other text found, and what its scores are worth beside the question's own.
+
+    A chunk that the question did not find keeps no figure that another text gave it: refusal goes by the question.
+    """
+    best = {(hit.collection, hit.chunk_id): hit for hit in own.hits}
+    for worth, part in others:
+        for hit in part.hits:
+            place, score = (hit.collection, hit.chunk_id), worth * hit.score
+            known = best.get(place)
+            if known is None or known.score < score:
+                best[place] = scored(known or replace(hit, scores={}), score, assisted=score)
+    return ordered(best.values())
 
 
-def _searched(question: Question, helped: Assisted) -> list[Question]:
-    """One question for each text; keywords go to full text alone."""
+def _flat(mode: Mode) -> Mode:
+    return Mode.HYBRID if mode is Mode.GRAPH else mode
+
+
+def _searched(question: Question, helped: Assisted) -> list[tuple[Question, float]]:
+    """One question for each text, and what its scores are worth; keywords go to full text alone."""
     plain = replace(question, assist=())
-    found = [replace(plain, text=text) for text in helped.texts]
+    found = [(replace(plain, text=text), 1.0 if place == 0 else WORDING) for place, text in enumerate(helped.texts)]
     if helped.keywords and question.mode is not Mode.SEMANTIC:
-        found.append(replace(plain, text=helped.keywords, mode=Mode.PARTICIPLE))
+        found.append((replace(plain, text=helped.keywords, mode=Mode.PARTICIPLE), KEYWORD))
     return found
 
 

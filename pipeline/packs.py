@@ -130,6 +130,7 @@ def _question(raw: Json) -> Question:
         filters=tuple(map(_filter, raw["filters"])),
         as_of=datetime.fromisoformat(raw["as_of"]) if raw["as_of"] else None,
         history=_pairs(raw["history"]),
+        assist=tuple(raw.get("assist") or ()),
     )
     return Question(**parsed)
 

@@ -13,18 +13,18 @@ Scores, all in [0, 1], so that a threshold means the same for every question:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 from pipeline import pricing
 from pipeline.contracts import Hit, Mode, Question, SearchResult, Step, StoreQuery, Usage, Vectors
-from pipeline.errors import BadRequest, BrokenContract, PipelineError, Retryable, Unsupported
+from pipeline.errors import BadRequest, Retryable, Unsupported
 from pipeline.fusion import distinct, fuse, ordered, passage, ranked, scored, weighted
 from pipeline.pricing import Price
 from pipeline.protocols import Embedder, EmbedderProfile, Reranker, Store
+from pipeline.reranking import Metered, reranked, table
 from pipeline.tuning import Tuning
 from pipeline.understand import Understood, coverage, informativeness, understand
 from pipeline.widen import Shown, widen
@@ -104,13 +104,6 @@ class GraphRetriever(Protocol):
         ...
 
 
-@runtime_checkable
-class Metered(Protocol):
-    """A reranker that also says what a call cost."""
-
-    def score(self, question: str, passages: Sequence[str]) -> tuple[list[float], Usage]: ...
-
-
 def search(
     question: Question,
     targets: Sequence[Target],
@@ -147,16 +140,42 @@ def find(
     options: Retrieval = Retrieval(),
 ) -> SearchResult:
     """The same for a question that is understood already. Each hit's `scores` has its coverage."""
-    question = understood.question
-    if not targets:
-        raise BadRequest("no collection to search", pointer="/collections", code="no_collection")
-    if question.mode is Mode.GRAPH and graph is None:
-        raise Unsupported("mode graph: no graph is built here", hint="Set DUJIANG_GRAPH=terms, or use another mode.", code="no_graph")
-    vectors, steps, spent = ({}, [], Usage()) if question.mode is Mode.PARTICIPLE else _embed(question, targets)
+    _askable(understood.question, targets, graph)
+    return finish(understood, targets, candidates(understood, targets, options), reranker=reranker, graph=graph, options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What the collections gave for one text."""
+
+    hits: list[Hit]
+    """Best first."""
+    weights: Mapping[str, Mapping[str, float]]
+    """Collection → how informative each of the text's terms is there."""
+    steps: list[Step]
+    usage: Usage
+
+
+def candidates(understood: Understood, targets: Sequence[Target], options: Retrieval) -> Candidates:
+    """All scored hits for a text, before any limit. Raises as `search` does."""
+    vectors, steps, spent = ({}, [], Usage()) if understood.question.mode is Mode.PARTICIPLE else _embed(understood.question, targets)
     hits, step, weights = _candidates(understood, targets, vectors, options)
-    steps.append(step)
-    usage = {"query": spent}
-    hits = distinct(hits)
+    return Candidates(hits, weights, [*steps, step], spent)
+
+
+def finish(
+    understood: Understood,
+    targets: Sequence[Target],
+    found: Candidates,
+    *,
+    reranker: Reranker | None = None,
+    graph: GraphRetriever | None = None,
+    options: Retrieval = Retrieval(),
+) -> SearchResult:
+    """From candidates to what is shown: reranked, held to the thresholds, cut to `k`, the graph's hits in front, coverage measured."""
+    question, steps, usage = understood.question, [*found.steps], {"query": found.usage}
+    _askable(question, targets, graph)
+    hits = distinct(found.hits)
     if reranker is not None and hits:
         hits, step, usage["rerank"] = reranked(question, hits[: max(options.rerank_depth, question.k)], reranker)
         steps.append(step)
@@ -168,8 +187,15 @@ def find(
         steps.append(step)
         # Slots of their own, in front: what the graph leads to takes no place from what the question itself finds.
         hits = distinct([*(hit for hit in front if hit.score >= least.get(hit.collection, 0.0)), *hits])
-    shown = tuple(_covered(hit, weights.get(hit.collection, {})) for hit in hits)
+    shown = tuple(_covered(hit, found.weights) for hit in hits)
     return SearchResult(question.text, question.mode, shown, tuple(steps), usage)
+
+
+def _askable(question: Question, targets: Sequence[Target], graph: GraphRetriever | None) -> None:
+    if not targets:
+        raise BadRequest("no collection to search", pointer="/collections", code="no_collection")
+    if question.mode is Mode.GRAPH and graph is None:
+        raise Unsupported("mode graph: no graph is built here", hint="Set DUJIANG_GRAPH=terms, or use another mode.", code="no_graph")
 
 
 def widened(
@@ -253,7 +279,7 @@ def _candidates(
         "filters": len(question.filters),
         "as_of": question.as_of.isoformat() if question.as_of else None,
         "collections": listed,
-        "candidates": _table(merged[: question.k]),
+        "candidates": table(merged[: question.k]),
     }
     step = Step("retrieve", perf_counter() - started, detail, "; ".join(degraded))
     return merged, step, {target.collection: weights for target, weights in zip(targets, informative, strict=True)}
@@ -336,49 +362,17 @@ def _share(query: StoreQuery, lexical_weight: float) -> float:
     return lexical_weight if query.words or query.grams else 0.0
 
 
-def reranked(question: Question, hits: list[Hit], reranker: Reranker) -> tuple[list[Hit], Step, Usage]:
-    """The hits in the reranker's order, or in their own when it fails."""
-    started, lost, usage = perf_counter(), "", Usage(requests=1)
-    passages = [passage(hit) for hit in hits]
-    try:
-        if isinstance(reranker, Metered):
-            scores, usage = reranker.score(question.text, passages)
-        else:
-            scores = reranker.rerank(question.text, passages)
-        if len(scores) != len(hits) or not all(map(math.isfinite, scores)):
-            raise BrokenContract(f"reranker {reranker.name} gave {len(scores)} scores for {len(hits)} passages, or one that is no number")
-        hits = ordered(scored(hit, min(max(score, 0.0), 1.0), rerank=score) for hit, score in zip(hits, scores, strict=True))
-    except PipelineError as error:
-        lost = f"reranker {reranker.name} failed ({error.code}): the order of retrieval is kept"
-    detail = {"reranker": reranker.name, "passages": len(passages), "transient": bool(lost), "candidates": _table(hits[: question.k])}
-    return hits, Step("rerank", perf_counter() - started, detail, lost), usage
-
-
 def _graph(understood: Understood, targets: Sequence[Target], graph: GraphRetriever) -> tuple[list[Hit], Step]:
     started = perf_counter()
     reached = graph.find(understood, targets, min(understood.question.k, GRAPH_SLOTS))
     hits, missing = list(reached.hits), cast("Sequence[str]", reached.detail.get("missing", ()))
     lost = f"no graph is built yet of {', '.join(missing)}" if missing else ""
-    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", **reached.detail, "candidates": _table(hits)}, lost)
+    return hits, Step("retrieve", perf_counter() - started, {"mode": "graph", **reached.detail, "candidates": table(hits)}, lost)
 
 
-def _covered(hit: Hit, weights: Mapping[str, float]) -> Hit:
-    return scored(hit, hit.score, coverage=coverage(weights, passage(hit)))
-
-
-def _table(hits: Sequence[Hit]) -> list[dict[str, object]]:
-    """Who stood where, for the trace."""
-    return [
-        {
-            "chunk_id": hit.chunk_id,
-            "key": hit.key,
-            "ordinal": hit.ordinal,
-            "collection": hit.collection,
-            "score": hit.score,
-            "scores": dict(hit.scores),
-        }
-        for hit in hits
-    ]
+def _covered(hit: Hit, weights: Mapping[str, Mapping[str, float]]) -> Hit:
+    """With the share of the question's terms that it holds, by how informative they are in its collection."""
+    return scored(hit, hit.score, coverage=coverage(weights.get(hit.collection, {}), passage(hit)))
 
 
 def _space(profile: EmbedderProfile) -> str:

@@ -6,6 +6,7 @@ A schema is a JSON schema of objects, arrays, strings, numbers, integers and boo
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -60,14 +61,20 @@ def ask_json(llm: LLM, messages: Sequence[tuple[str, str]], schema: Schema, *, o
 def read(text: str, schema: Schema) -> tuple[Json, bool]:
     """(the object, whether something had to be mended). What is valid comes back as it is. Raises BrokenContract naming the place."""
     try:
-        found: object = json.loads(text)
-        mended = False
-    except ValueError:
-        found, mended = _mended(text), True
+        found, mended = _parsed(text)
+    except RecursionError:
+        raise BrokenContract("the answer is nested too deeply", code="bad_json") from None
     fitted = _fit(found, schema, "")
     if not isinstance(fitted, dict):
         raise BrokenContract("the answer is no JSON object", code="bad_json")
     return cast("Json", fitted), mended or fitted != found
+
+
+def _parsed(text: str) -> tuple[object, bool]:
+    try:
+        return json.loads(text), False
+    except ValueError:
+        return _mended(text), True
 
 
 def _mended(text: str) -> object:
@@ -135,10 +142,11 @@ def _scalar(value: object, kind: str, where: str) -> object:
 def _number(value: str | float) -> int | float | None:
     if not isinstance(value, str):
         return value if value == value and abs(value) != float("inf") else None
+    word = value.strip()
     try:
-        number = float(value)
+        if word.lstrip("+-").isdecimal():
+            return int(word)
+        number = float(word)
     except ValueError:
         return None
-    if number != number or abs(number) == float("inf"):
-        return None
-    return int(number) if value.strip().lstrip("+-").isdigit() else number
+    return number if math.isfinite(number) else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pipeline import text as language
 from pipeline.contracts import Completion, Span, Usage
+from pipeline.errors import Unsupported
 from pipeline.protocols import Generation
 from pipeline.settings import Settings
 
@@ -109,7 +110,12 @@ class ExtractiveLLM:
     revision = REVISION
 
     def complete(self, messages: Sequence[tuple[str, str]], options: Generation) -> Completion:
-        """Answer from the passages of the last message that holds a question; ``finish_reason`` is stop or no_answer."""
+        """Answer from the passages of the last message that holds a question; ``finish_reason`` is stop or no_answer.
+
+        Raises Unsupported where JSON is asked for: nothing is written here, only quoted.
+        """
+        if options.schema is not None:
+            raise Unsupported("the extractive reader only quotes: this needs a model", hint="Name one with DUJIANG_LLM.", code="no_model")
         text = "\n".join(_answer(messages))
         return Completion(text, NAME, Usage(), "stop" if text else NO_ANSWER)
 

@@ -111,19 +111,23 @@ class OpenAILLM:
         return completion
 
     def _create(self, messages: Sequence[tuple[str, str]], options: Generation) -> ChatCompletion:
-        """Asks for JSON in the strictest form that the service takes; one that refuses a form is never asked for it again."""
+        """Asks for JSON in the strictest form that the service takes; a form that it refuses, and a weaker one not, is never asked for again."""
         from openai import BadRequestError, UnprocessableEntityError
 
-        while True:
-            form = self._form if options.schema is not None else FORMS[-1]
+        forms = FORMS[FORMS.index(self._form) :] if options.schema is not None else FORMS[-1:]
+        for form in forms:
             try:
-                return self._client().chat.completions.create(
+                answer = self._client().chat.completions.create(
                     model=self._model, messages=_roles(messages), extra_body=self._options(options, form), extra_headers=self._headers()
                 )
             except (BadRequestError, UnprocessableEntityError):
-                if form == FORMS[-1]:
+                if form == forms[-1]:
                     raise
-                self._form = FORMS[FORMS.index(form) + 1]
+                continue
+            if options.schema is not None:
+                self._form = form
+            return answer
+        raise AssertionError("there is always a last form")
 
     def stream(self, messages: Sequence[tuple[str, str]], options: Generation) -> Iterator[str | Completion]:
         """See the protocol. Closing the iterator ends the request."""

@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from pipeline.contracts import Lane, Stage
 from pipeline.errors import BadRequest, Conflict, Unauthorised
 from workers import queues
-from workers.ledger import batches, browse, catalog, control, forming, intake, losses, refs, removal, schema, sweeping
+from workers.ledger import batches, browse, catalog, control, forming, intake, losses, refs, removal, schema, sources, sweeping
 from workers.ledger.engine import Database
 from workers.ledger.intake import Submission
 from workers.ledger.work import Advance, CollectionRow, Issue, Outcome, Ref, Setback
@@ -174,6 +174,23 @@ def test_a_retry_waits_for_its_time_and_a_rate_limit_costs_no_attempt(db: Databa
     assert retried is not None and [(work.key, work.attempts) for work in retried.documents] == [("b", 1)]
     with db.read() as connection:
         assert connection.scalar(select(schema.documents.c.attempts).where(schema.documents.c.id == "handbook-a")) == 0
+
+
+@pytest.mark.parametrize(("paused", "waits"), [(0, False), (schema.SOURCE_STOPPED, True)])
+def test_what_was_refused_with_credentials_that_have_been_changed_since_does_not_wait_for_them(db: Database, paused: int, *, waits: bool) -> None:
+    row = collection(db)
+    begin(db, row, "a")
+    (issue,) = forming.form(db, WINDOWS)
+    batch = claim(db, issue)
+    assert batch is not None
+    sources.create(
+        db, {"id": "s", "tenant": "default", "collection_id": row.id, "collection": row.name, "name": "wiki", "kind": "web", "paused": paused}
+    )
+    with db.write() as connection:
+        connection.execute(update(schema.documents).values(source_id="s"))
+    refused = Setback("handbook-a", Stage.LOAD, "retry", "source_stopped", "refused", "give others", delay_s=60.0, costs_attempt=False)
+    batches.commit(db, batch, Outcome(setbacks=(refused,)))
+    assert bool(forming.form(db, WINDOWS)) is not waits
 
 
 def test_unchanged_documents_only_enter_the_balance(db: Database) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pipeline.cache import MemoryCache
 from pipeline.contracts import Question, SearchResult, Step
 from pipeline.errors import BadRequest
 from pipeline.protocols import Generation
@@ -98,6 +100,58 @@ def test_a_service_without_json_schemas_is_asked_in_the_next_weaker_form(tmp_pat
 def test_an_unknown_kind_is_refused_by_name(home: Served, model: ModelServer) -> None:
     with pytest.raises(BadRequest, match="no assistance 'magic'"):
         search(home, model, "x", ["{}"], "magic")
+
+
+def test_what_a_model_makes_up_turns_no_refusal_into_an_answer(home: Served, model: ModelServer) -> None:
+    """The four ways in which it could say what the documents say instead of what was asked."""
+    made_up = "Who mends the skiff of the lock keeper every spring?"
+    said = {
+        "rewrite": f'{{"question": "{made_up}"}}',
+        "align": f'{{"question": "{made_up}"}}',
+        "multi_query": f'{{"queries": ["{made_up}", "skiff of the lock keeper"]}}',
+        "keywords": '{"keywords": ["skiff", "lock keeper", "Zhou Yan"]}',
+    }
+    for kind, text in said.items():
+        model.config(answers=[text], status=0, refuse_response_format="")
+        asked = Question("What is the capital of Mongolia?", ("handbook",), k=3, assist=(kind,), history=(("user", "Hello."),))
+        found = home.platform.ask(asked)
+        assert found.refused, kind
+        if kind == "rewrite":
+            assert any("nobody said" in step.degraded for step in found.steps)
+
+
+def test_a_keyword_that_is_there_in_full_takes_no_front_from_what_the_question_finds(home: Served, model: ModelServer) -> None:
+    found = search(home, model, "Who cleans the radar gauge at Stone Bridge?", ['{"keywords": ["spring"]}'], "keywords")
+    assert found.hits[0].title == "Gauges"
+    scores = [hit.score for hit in found.hits]
+    assert scores == sorted(scores, reverse=True) and all(0.0 <= score <= 1.0 for score in scores)
+
+
+def test_a_threshold_holds_for_what_other_wordings_find_and_their_scores_are_worth_less(home: Served, model: ModelServer) -> None:
+    said = ['{"queries": ["soup is served at noon in the canteen"]}']
+    for least, titles in ((0.5, {"Gauges", "Meals"}), (0.8, {"Gauges"})):
+        found = search(home, model, "Who cleans the radar gauge at Stone Bridge?", said, "multi_query", score_threshold=least)
+        assert {hit.title for hit in found.hits} == titles and found.hits[0].title == "Gauges"
+
+
+def test_the_same_help_is_asked_for_once_even_by_many_at_once(model: ModelServer, tmp_path: Path) -> None:
+    with served(tmp_path, llm="openai:stub", llm_base_url=model.url, cache_ttl=60) as here:
+        here.ingest("handbook", TEXTS)
+        here.platform.runtime.__dict__["cache"] = MemoryCache()
+        model.config(answers=['{"queries": ["skiff"]}'], status=0)
+        model.reset()
+        asked = Question("Who mends the boat?", ("handbook",), assist=("multi_query",))
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(here.platform.search, [asked] * 4))
+    assert model.stats()["chat"] == 1 and [helped(one)[0].detail["cached"] for one in found].count(False) == 1
+    assert all(one.hits == found[0].hits for one in found)
+
+
+def test_a_reader_that_writes_nothing_helps_no_question_and_says_what_is_needed(tmp_path: Path) -> None:
+    with served(tmp_path) as here:
+        here.ingest("handbook", TEXTS)
+        found = here.platform.search(Question("Who mends the skiff?", ("handbook",), assist=("keywords",)))
+    assert found.hits[0].title == "Boats" and "needs a model" in helped(found)[0].degraded
 
 
 def test_an_answer_goes_by_the_assisted_search_too(home: Served, model: ModelServer) -> None:

@@ -38,7 +38,8 @@ def test_a_run_file_comes_back_and_names_a_supervisor_that_is_gone(tmp_path: Pat
 def test_every_stage_has_a_queue_in_every_lane_with_our_prefix() -> None:
     assert len(queues.all_queues()) == len(queues.ORDER) * len(Lane)
     assert all(name.startswith("dujiang.") for name in queues.all_queues())
-    assert {queues.stage_of(name) for name in queues.all_queues()} == set(Stage)
+    assert {queues.stage_of(name) for name in queues.all_queues()} == set(queues.ORDER)
+    assert {queues.stage_of(name) for name in queues.declared()} == set(Stage), "the graph's, which nothing waits for, is in the bulk lane alone"
 
 
 def test_a_worker_may_be_given_stages_or_queues_and_a_wrong_name_is_refused() -> None:

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.contracts import Completion, Usage
-from pipeline.errors import BrokenContract
+from pipeline.errors import BrokenContract, PipelineError
+from pipeline.llm.openai import build
 from pipeline.protocols import Generation
+from pipeline.settings import Settings
 from pipeline.structured import ask_json, read
+from tests.simulators.model_server import ModelServer
 
 SCHEMA = {
     "type": "object",
@@ -117,3 +120,24 @@ def test_two_wrong_answers_are_an_error_that_names_the_model() -> None:
 
 def test_an_answer_that_was_cut_off_says_so() -> None:
     assert ask_json(Saying(['{"title": "Gau'], finish="length"), [("user", "name it")], SCHEMA).truncated
+
+
+@pytest.mark.parametrize("text", ['{"title":' + "[" * 100_000, '{"title":' + "[" * 50_000 + "]" * 50_000 + "}"])
+def test_an_answer_that_is_nested_without_end_is_refused_like_any_other(text: str) -> None:
+    with pytest.raises(BrokenContract):
+        read(text, SCHEMA)
+
+
+def test_a_long_number_keeps_every_digit() -> None:
+    assert read('{"title": "x", "count": "12345678901234567890"}', SCHEMA)[0]["count"] == 12345678901234567890
+
+
+def test_a_refusal_that_has_nothing_to_do_with_the_form_does_not_weaken_it() -> None:
+    with ModelServer(answers=['{"title": "x"}']) as server:
+        llm = build(Settings(llm="openai:stub", llm_base_url=server.url))
+        server.config(status=400)
+        with pytest.raises(PipelineError):
+            ask_json(llm, [("user", "name it")], SCHEMA)
+        server.config(status=0)
+        ask_json(llm, [("user", "name it")], SCHEMA)
+        assert server.stats()["last"]["response_format"]["type"] == "json_schema"

@@ -13,7 +13,7 @@ from pipeline import tuning
 from pipeline.contracts import Lane, Stage
 from workers import queues
 from workers.ledger import balance
-from workers.ledger.downloaded import downloaded, of_source
+from workers.ledger.downloaded import after, downloaded, of_source
 from workers.ledger.engine import Database, upsert
 from workers.ledger.schema import OPEN, artifact_refs, attempts, batches, collections, documents, usage
 from workers.ledger.work import Advance, Batch, CollectionRow, Issue, Outcome, Ref, Setback, Work
@@ -340,7 +340,7 @@ def _setback_values(setback: Setback, work: Work, now: float) -> dict[str, objec
     else:
         values["waits"] = work.waits + 1
     if setback.status == "retry":
-        values["next_at"] = now + setback.delay_s
+        values["next_at"] = after(setback, now)
         values["waiting_since"] = None if setback.costs_attempt else func.coalesce(documents.c.waiting_since, now)
     return values
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, case, exists, update
 
-from workers.ledger.schema import documents
+from workers.ledger.schema import SOURCE_STOPPED, documents, sources
 from workers.ledger.work import Advance, Setback
 
 
@@ -33,3 +33,11 @@ def of_source(setback: Setback, now: float) -> dict[str, object]:
     if setback.hidden:
         values |= {"hidden_at": now, "live_version": None, "live_hash": "", "live_fingerprint": "", "live_chunks": 0}
     return values
+
+
+def after(setback: Setback, now: float) -> object:
+    """When a document is tried again: at once where its source was stopped for its credentials and has got new ones since."""
+    if setback.code != "source_stopped":
+        return now + setback.delay_s
+    stopped = exists().where(sources.c.id == documents.c.source_id, sources.c.paused == SOURCE_STOPPED)
+    return case((stopped, now + setback.delay_s), else_=now)

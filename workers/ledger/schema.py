@@ -380,6 +380,8 @@ def _one_of(column: Column[str], *names: str) -> ColumnElement[bool]:
     return column.in_([literal_column(f"'{name}'") for name in names])
 
 
+SOURCE_STOPPED = 2
+"""`sources.paused` where the credentials were refused."""
 WAITING = _one_of(documents.c.status, "ready", "retry")
 FINISHED = _one_of(documents.c.status, "done", "skipped", "cancelled")
 OPEN = _one_of(batches.c.status, "queued", "leased")

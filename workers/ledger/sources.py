@@ -16,10 +16,10 @@ from pipeline.errors import Conflict, NotFound
 from workers.ledger import balance
 from workers.ledger.batches import collection_row
 from workers.ledger.engine import Database
-from workers.ledger.schema import OF_SOURCE, collections, documents, runs, sources
+from workers.ledger.schema import OF_SOURCE, SOURCE_STOPPED, collections, documents, runs, sources
 from workers.ledger.work import CollectionRow
 
-STOPPED = 2
+STOPPED = SOURCE_STOPPED
 """`paused` of a source whose credentials were refused: it waits for others."""
 DELETING = 3
 """`paused` of a source that is being deleted: there is none any more, but for whoever deletes it."""
