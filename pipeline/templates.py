@@ -5,6 +5,7 @@ Documents are data in all of them: their frames cannot be closed from inside.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pipeline import markers, prompt
@@ -15,6 +16,7 @@ from pipeline.structured import ask_json
 
 MOST_TAGS = 5
 MOST_KEYWORDS = 12
+BEFORE_A_STOP = re.compile(r"\s+(?=[,.;:!?，。；：！？、])")
 
 
 def keywords(llm: LLM, text: str, *, most: int = MOST_KEYWORDS) -> tuple[str, ...]:
@@ -40,9 +42,9 @@ def cited(llm: LLM, answer: str, evidence: Sequence[Evidence]) -> str:
     return said if _bare(said) == _bare(answer) else answer
 
 
-def _bare(answer: str) -> str:
-    """Without markers and blanks: a marker may have brought one with it."""
-    return "".join(markers.strip(answer).split())
+def _bare(answer: str) -> list[str]:
+    """Its words without markers; a marker may have brought a blank with it before a stop."""
+    return BEFORE_A_STOP.sub("", markers.strip(answer)).split()
 
 
 def _listed(llm: LLM, template: str, name: str, most: int, **values: str) -> tuple[str, ...]:

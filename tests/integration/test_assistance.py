@@ -177,5 +177,7 @@ def test_citations_that_change_the_answer_are_not_taken(home: Served, model: Mod
     pack = Asking(home.platform.runtime).gather(Question("Who cleans the radar gauge?", ("handbook",), k=3))
     answer = "Lin Cen cleans it."
     assert cited(Saying(["Lin Cen cleans it [1]."]), answer, pack.evidence) == "Lin Cen cleans it [1]."
-    assert cited(Saying(["Lin Cen never cleans it [1]."]), answer, pack.evidence) == answer
+    assert cited(Saying(["Lin Cen [1] cleans it."]), answer, pack.evidence) == "Lin Cen [1] cleans it."
+    for changed in ("Lin Cen never cleans it [1].", "LinCen cleans it [1]."):
+        assert cited(Saying([changed]), answer, pack.evidence) == answer
     assert Generation().schema is None
