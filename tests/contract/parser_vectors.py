@@ -6,6 +6,7 @@ import io
 import json
 import os
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,9 @@ def feishu_blocks() -> list[dict[str, Any]]:
     return blocks
 
 
+@cache
 def sample(media_type: str) -> RawDocument:
-    """The document of a media type, under a fitting name."""
+    """The document of a media type, under a fitting name: the same bytes each time, though zip files hold the time they were made."""
     lines = {"text/csv": ",", "text/tab-separated-values": "\t"}
     match media_type:
         case "text/markdown":
