@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -72,6 +72,10 @@ class Tenant:
 
     def asked(self, pattern: str) -> int:
         return len(self.feishu.asked(pattern))
+
+
+Source = Callable[..., Tenant]
+"""With options, when the library is filled."""
 
 
 @contextmanager

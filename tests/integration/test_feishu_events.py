@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,6 @@ from tests.system import System, until
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("events") / "home") as running:
         yield running
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
 
 
 @pytest.fixture

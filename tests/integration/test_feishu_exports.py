@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +25,6 @@ CREATED, LOOKED_AT, TAKEN = r"/export_tasks$", r"/export_tasks/[^/]+$", r"/expor
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("exports") / "home") as running:
         yield running
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
 
 
 @pytest.fixture

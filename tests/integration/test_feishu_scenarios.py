@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.feishu_sync import Tenant
+from tests.feishu_sync import Source, Tenant
 from tests.feishu_sync import tenant as simulated
 from tests.simulators.feishu import Feishu
 from tests.simulators.feishu_blocks import (
@@ -37,30 +36,11 @@ from tests.simulators.feishu_model import Page, Table
 from tests.simulators.served import Answer, Clock
 from tests.system import System
 
-Source = Callable[..., Tenant]
-
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("feishu") / "home") as running:
         yield running
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
-@pytest.fixture
-def feishu(system: System, name: str) -> Iterator[Feishu]:
-    with simulated(system, name) as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def source(system: System, feishu: Feishu, name: str) -> Source:
-    """Made when the library is filled."""
-    return lambda **options: Tenant(feishu, system, name, **options)
 
 
 def throttled(times: float = 0.1) -> Answer:
@@ -238,25 +218,19 @@ def test_a_document_of_many_kinds_of_blocks_loses_no_words_and_counts_what_it_ca
     assert "hidden words" not in written and "[synced block]" in written
 
 
-def test_a_document_written_in_between_its_pages_is_read_again(feishu: Feishu, source: Source) -> None:
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param(4, id="between its pages"),  # token, listing, metadata, page 1, page 2
+        pytest.param(7, id="while its revision is watched"),  # token, listing, metadata, pages 1 and 2, revision, page 1
+    ],
+)
+def test_a_document_written_while_it_is_read_is_read_again(feishu: Feishu, source: Source, calls: int) -> None:
     library = feishu.library
     doc = library.docx("Long", [text(f"old {number}") for number in range(1300)])
     tenant = source()
     edited = [text(f"new {number}") for number in range(1300)]
-    # token, listing, metadata, page 1, page 2
-    feishu.after[4] = lambda: library.edit(doc, edited, stamped=False)
-    assert tenant.sync().indexed == 1
-    written = tenant.texts()["Long"]
-    assert written.count("new ") == 1300 and "old " not in written
-
-
-def test_a_document_torn_between_pages_while_its_revision_is_watched_is_read_again(feishu: Feishu, source: Source) -> None:
-    library = feishu.library
-    doc = library.docx("Long", [text(f"old {number}") for number in range(1300)])
-    tenant = source()
-    edited = [text(f"new {number}") for number in range(1300)]
-    # token, listing, metadata, pages 1 and 2, revision, page 1
-    feishu.after[7] = lambda: library.edit(doc, edited, stamped=False)
+    feishu.after[calls] = lambda: library.edit(doc, edited, stamped=False)
     assert tenant.sync().indexed == 1
     written = tenant.texts()["Long"]
     assert written.count("new ") == 1300 and "old " not in written

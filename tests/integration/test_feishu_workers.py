@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.feishu_sync import Tenant
-from tests.feishu_sync import tenant as simulated
+from tests.feishu_sync import Source, Tenant
 from tests.simulators.feishu import Feishu
 from tests.simulators.feishu_blocks import heading, image, run, text
 from tests.simulators.feishu_gate import limited
@@ -18,30 +16,11 @@ from tests.simulators.feishu_model import Thing
 from tests.simulators.served import Answer, Call
 from tests.system import System, until
 
-Source = Callable[..., Tenant]
-
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("feishu") / "home") as running:
         yield running
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
-@pytest.fixture
-def feishu(system: System, name: str) -> Iterator[Feishu]:
-    with simulated(system, name) as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def source(system: System, feishu: Feishu, name: str) -> Source:
-    """Made when the library is filled."""
-    return lambda **options: Tenant(feishu, system, name, **options)
 
 
 def watched(feishu: Feishu, pattern: str) -> list[float]:

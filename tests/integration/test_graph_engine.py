@@ -28,11 +28,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         yield running
 
 
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
 def write(folder: Path, texts: dict[str, str]) -> Path:
     folder.mkdir(exist_ok=True)
     for file, text in texts.items():

@@ -31,11 +31,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         yield running
 
 
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
 def shelved(system: System, tmp_path: Path, name: str, *keys: str) -> Shelf:
     shelf = filled(tmp_path / "shelf.json", *keys)
     system.platform.sources.create(name, "shelf", name, options={"path": str(shelf.path)})

@@ -6,16 +6,14 @@ import gzip
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pipeline.contracts import Question
-from tests.simulators.served import Clock
 from tests.simulators.web import Leaf, Site, Web
 from tests.simulators.web_site import fill
 from tests.system import System
-from workers.views import RunView
+from tests.web_sync import crawl, sync
 
 
 @pytest.fixture(scope="module")
@@ -23,27 +21,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One system for all: each test has a source, a collection and a folder of the site of its own."""
     with System(tmp_path_factory.mktemp("web") / "home", private_hosts="127.0.0.0/8") as running:
         yield running
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    with Web(Clock(real=True)) as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
-def crawl(system: System, web: Web, name: str, **options: str) -> RunView:
-    given = {"entry_url": web.address(path="/"), "delay_s": "0", **options}
-    system.platform.sources.create(name, "web", name, options=given)
-    return sync(system, name)
-
-
-def sync(system: System, name: str) -> RunView:
-    return system.finish(system.platform.sources.sync(name))
 
 
 def titles(system: System, name: str) -> set[str]:

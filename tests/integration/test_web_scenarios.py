@@ -9,42 +9,20 @@ import random
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests.crawled import linked
-from tests.simulators.served import Answer, Call, Clock, Fault
+from tests.simulators.served import Answer, Call, Fault
 from tests.simulators.web import Leaf, Web, page
 from tests.system import System
-from workers.views import RunView
+from tests.web_sync import crawl, sync
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("sites") / "home", private_hosts="127.0.0.0/8,localhost") as running:
         yield running
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    with Web(Clock(real=True)) as simulator:
-        yield simulator
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name[-60:].lstrip("_")
-
-
-def crawl(system: System, web: Web, name: str, **options: str) -> RunView:
-    given = {"entry_url": web.address(path="/"), "delay_s": "0", **options}
-    system.platform.sources.create(name, "web", name, options=given)
-    return sync(system, name)
-
-
-def sync(system: System, name: str) -> RunView:
-    return system.finish(system.platform.sources.sync(name))
 
 
 def paths(system: System, name: str) -> set[str]:
